@@ -1,0 +1,6 @@
+"""``python -m lm_eval_adaptive``: the command line."""
+
+from lm_eval_adaptive.harness.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())
