@@ -428,12 +428,12 @@ def _rows_of(path: Path, data: bytes, notices: list[str]) -> tuple[list[dict[str
         lines = [(no, line) for no, line in enumerate(data.split(b"\n"), 1) if line.strip()]
         numbered = []
         for number, line in lines:
-            row, error = _parsed(line)
-            if error is None:
+            row, fault = _parsed(line)
+            if fault is None:
                 numbered.append((number, row))
             elif number != lines[-1][0]:
                 raise DataError(
-                    f"{path}, line {number}: is no JSON ({error}); restore the file or delete the "
+                    f"{path}, line {number}: is no JSON ({fault}); restore the file or delete the "
                     "line"
                 )
             else:
@@ -748,9 +748,11 @@ def score_matrix(
             or no number; too many documents differ; no complete run is left.
         UsageError: ``allow`` names something unknown.
     """
-    for name in allow:
-        if name not in ALLOWANCES:
-            raise UsageError(f"cannot allow {name!r}; expected one of: {', '.join(ALLOWANCES)}")
+    for allowance in allow:
+        if allowance not in ALLOWANCES:
+            raise UsageError(
+                f"cannot allow {allowance!r}; expected one of: {', '.join(ALLOWANCES)}"
+            )
     notices = [notice for run in runs for notice in run.notices]
     kept = _complete(runs, notices, keep_partial="partial" in allow)
     name = _one_filter(kept, filter)
