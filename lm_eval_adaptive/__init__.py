@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WHERE: dict[str, str] = {}
+_WHERE = {
+    "AdaptiveConfig": "lm_eval_adaptive.harness.config",
+    "AdaptiveError": "lm_eval_adaptive.errors",
+    "CandidateSpec": "lm_eval_adaptive.harness.config",
+    "ItemBank": "lm_eval_adaptive.core.bank",
+    "ScoreMatrix": "lm_eval_adaptive.core.matrix",
+    "calibrate": "lm_eval_adaptive.core.calibration",
+    "rank": "lm_eval_adaptive.core.rank",
+    "read_scores": "lm_eval_adaptive.core.matrix",
+    "simple_evaluate": "lm_eval_adaptive.harness.run",
+}
 
 __all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604  names only
 

@@ -61,7 +61,7 @@ class ReplayLM(LM):  # type: ignore[misc]  # the harness is untyped
         UsageError: An argument is wrong, or the samples hold several runs to choose from.
     """
 
-    def __init__(  # noqa: PLR0917  the harness passes keywords
+    def __init__(
         self,
         samples: str,
         latency: str | float = 0.0,

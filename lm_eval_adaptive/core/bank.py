@@ -1,0 +1,345 @@
+"""The item bank: calibrated items, where they come from, and their file.
+
+This module owns the bank's shape, its Parquet file and the checks on loading; it imports numpy,
+the response parameters and, inside functions, pyarrow. A bank is frozen: what a run asks is kept in
+the run's state. Loading reads columns and JSON and never executes anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
+from lm_eval_adaptive.core.scale import ScoreScale
+from lm_eval_adaptive.errors import BankError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.response import ResponseModelName
+
+    FloatArray = NDArray[np.float64]
+
+SCHEMA = 1
+METADATA_KEY = b"lm_eval_adaptive"
+
+_NUMBERS = (
+    "difficulty",
+    "discrimination",
+    "noise",
+    "difficulty_se",
+    "discrimination_se",
+    "difficulty_discrimination_cov",
+)
+_TEXTS = ("content_hash", "doc_hash", "prompt_hash", "reason")
+_OTHERS = (
+    "doc_id",
+    "n_scores",
+    "mean_score",
+    "item_rest_correlation",
+    "kept",
+    "input_tokens",
+    "output_tokens",
+    "scores",
+)
+COLUMNS = (*_TEXTS, *_NUMBERS, *_OTHERS)
+
+
+@dataclass(frozen=True)
+class CalibrationModel:
+    """A model whose scores calibrated the bank.
+
+    Attributes:
+        name: The model's name.
+        theta: Its ability, logits.
+        mean_score: Its mean score over the bank's items, in [0, 1].
+        mean_raw: The same in the metric's units.
+        n_scores: Items it was scored on.
+    """
+
+    name: str
+    theta: float
+    mean_score: float
+    mean_raw: float
+    n_scores: int
+
+
+@dataclass(frozen=True)
+class BankInfo:
+    """What a bank was made for, and from what.
+
+    Attributes:
+        task: Harness task name.
+        metric: Metric name as in ``process_results``.
+        filter: Filter name the scores belong to.
+        scale: Range and direction of the metric.
+        range_source: ``declared`` by the task or the user, or ``observed`` in the calibration
+            scores.
+        response_model: Name of the response model.
+        parameters: Its global parameters.
+        models: The calibration models.
+        task_version: ``metadata.version`` of the task, as text.
+        dataset_path: The task's dataset, as the harness names it.
+        dataset_name: Its configuration.
+        split: The split the documents come from.
+        num_fewshot: Few-shot examples in the calibration prompts, None when not known.
+        correction: Cross-validated correction of the confidence; empty when there is none.
+        provenance: Versions of the tools, date, hashes of the source files.
+        clipped: Share of calibration scores outside the range.
+        licence: A note on what the scores were made from.
+        notices: What calibration had to say.
+    """
+
+    task: str
+    metric: str
+    filter: str
+    scale: ScoreScale
+    range_source: str
+    response_model: ResponseModelName
+    parameters: dict[str, float]
+    models: tuple[CalibrationModel, ...]
+    task_version: str = ""
+    dataset_path: str = ""
+    dataset_name: str = ""
+    split: str = ""
+    num_fewshot: int | None = None
+    correction: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    clipped: float = 0.0
+    licence: str = ""
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ItemBank:
+    """n calibrated items.
+
+    Attributes:
+        info: What the bank is for.
+        parameters: Item parameters.
+        content_hash: Identity of each document, unique, length n.
+        doc_id: Row of each document in the task's split, shape (n,).
+        doc_hash: The harness's hash of each document; it changes with column order.
+        prompt_hash: The harness's hash of each prompt, "" where calibration runs differ.
+        kept: Shape (n,), False for items that are not to be asked.
+        reason: Why an item is not kept, "" for kept ones.
+        n_scores: Calibration scores per item, shape (n,).
+        mean_score: Mean calibration score, shape (n,), in [0, 1].
+        item_rest_correlation: Shape (n,), NaN for constant items.
+        input_tokens: Expected prompt tokens, shape (n,), NaN when not known.
+        output_tokens: Expected answer tokens, shape (n,), NaN when not known.
+        scores: Calibration scores, shape (C, n), in [0, 1], NaN where not asked.
+        sha256: Hash of the file the bank was read from, "" before it is saved.
+        path: The file it was read from, "" before it is saved.
+    """
+
+    info: BankInfo
+    parameters: ItemParameters
+    content_hash: tuple[str, ...]
+    doc_id: NDArray[np.int_]
+    doc_hash: tuple[str, ...]
+    prompt_hash: tuple[str, ...]
+    kept: NDArray[np.bool_]
+    reason: tuple[str, ...]
+    n_scores: NDArray[np.int_]
+    mean_score: FloatArray
+    item_rest_correlation: FloatArray
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    scores: FloatArray
+    sha256: str = ""
+    path: str = ""
+
+    def __len__(self) -> int:
+        return len(self.content_hash)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the bank as one Parquet file, aside first and then renamed.
+
+        Args:
+            path: The file; its folder is made when missing.
+
+        Returns:
+            The path written.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        target = Path(path)
+        cov = self.parameters.covariance
+        columns: dict[str, Any] = {
+            "doc_id": self.doc_id,
+            "content_hash": list(self.content_hash),
+            "doc_hash": list(self.doc_hash),
+            "prompt_hash": list(self.prompt_hash),
+            "difficulty": self.parameters.difficulty,
+            "discrimination": self.parameters.discrimination,
+            "noise": self.parameters.noise,
+            "difficulty_se": np.sqrt(cov[:, 0, 0]),
+            "discrimination_se": np.sqrt(cov[:, 1, 1]),
+            "difficulty_discrimination_cov": cov[:, 0, 1],
+            "n_scores": self.n_scores,
+            "mean_score": self.mean_score,
+            "item_rest_correlation": self.item_rest_correlation,
+            "kept": self.kept,
+            "reason": list(self.reason),
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+        }
+        table = pa.table(columns)
+        scores = pa.array(
+            list(self.scores.T.astype(np.float32)), type=pa.list_(pa.float32(), len(self.scores))
+        )
+        table = table.append_column("scores", scores)
+        info = {**asdict(self.info), "schema": SCHEMA}
+        table = table.replace_schema_metadata({METADATA_KEY: json.dumps(info, sort_keys=True)})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f".{target.name}.part")
+        pq.write_table(table, aside)
+        aside.replace(target)
+        return target
+
+    @classmethod
+    def load(cls, path: str | Path) -> ItemBank:
+        """Read and check a bank.
+
+        Raises:
+            BankError: The file is missing, no bank, truncated, of a newer schema, lacks columns,
+                or holds parameters that are not finite.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        source = Path(path)
+        if not source.is_file():
+            raise BankError(
+                f"no bank at {source}; make one with `lm-eval-adaptive calibrate`, or pass another "
+                "with --bank"
+            )
+        try:
+            table = pq.read_table(source)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise BankError(
+                f"{source} is not a readable Parquet file ({first}); it may be truncated: copy it "
+                "again or recalibrate"
+            ) from error
+        raw = (table.schema.metadata or {}).get(METADATA_KEY)
+        if raw is None:
+            raise BankError(
+                f"{source} is Parquet but no item bank: its metadata has no key "
+                f"{METADATA_KEY.decode()!r}; make a bank with `lm-eval-adaptive calibrate`"
+            )
+        info = _info_from_json(raw, source)
+        missing = [name for name in COLUMNS if name not in table.column_names]
+        if missing:
+            raise BankError(
+                f"bank {source} lacks the column(s) {', '.join(missing)}; recalibrate it"
+            )
+        bank = _from_table(table, info, source)
+        _check(bank, source)
+        return bank
+
+
+def _info_from_json(raw: bytes, source: Path) -> BankInfo:
+    try:
+        data = json.loads(raw)
+    except ValueError as error:
+        raise BankError(f"bank {source} has damaged metadata ({error}); recalibrate it") from error
+    schema = data.pop("schema", None)
+    if schema != SCHEMA:
+        raise BankError(
+            f"bank {source} has schema {schema}, this version reads schema {SCHEMA}; "
+            "upgrade lm-eval-adaptive or recalibrate"
+        )
+    known = {each.name for each in fields(BankInfo)}
+    try:
+        data = {name: value for name, value in data.items() if name in known}
+        data["scale"] = ScoreScale(**data["scale"])
+        data["models"] = tuple(CalibrationModel(**each) for each in data["models"])
+        data["notices"] = tuple(data["notices"])
+        info = BankInfo(**data)
+    except (KeyError, TypeError) as error:
+        raise BankError(
+            f"bank {source} has incomplete metadata ({error}); recalibrate it"
+        ) from error
+    if info.response_model not in RESPONSE_MODELS:
+        raise BankError(
+            f"bank {source} uses the response model {info.response_model!r}; this version knows "
+            f"{', '.join(RESPONSE_MODELS)}"
+        )
+    return info
+
+
+def _from_table(table: Any, info: BankInfo, source: Path) -> ItemBank:
+    def numbers(name: str) -> FloatArray:
+        return cast("FloatArray", table[name].to_numpy(zero_copy_only=False).astype(np.float64))
+
+    def texts(name: str) -> tuple[str, ...]:
+        return tuple(value or "" for value in table[name].to_pylist())
+
+    n = table.num_rows
+    cov = np.zeros((n, 2, 2))
+    cov[:, 0, 0] = numbers("difficulty_se") ** 2
+    cov[:, 1, 1] = numbers("discrimination_se") ** 2
+    cov[:, 0, 1] = cov[:, 1, 0] = numbers("difficulty_discrimination_cov")
+    scores = table["scores"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return ItemBank(
+        info=info,
+        parameters=ItemParameters(
+            info.response_model,
+            numbers("difficulty"),
+            numbers("discrimination"),
+            numbers("noise"),
+            cov,
+        ),
+        content_hash=texts("content_hash"),
+        doc_id=numbers("doc_id").astype(np.int_),
+        doc_hash=texts("doc_hash"),
+        prompt_hash=texts("prompt_hash"),
+        kept=table["kept"].to_numpy(zero_copy_only=False).astype(bool),
+        reason=texts("reason"),
+        n_scores=numbers("n_scores").astype(np.int_),
+        mean_score=numbers("mean_score"),
+        item_rest_correlation=numbers("item_rest_correlation"),
+        input_tokens=numbers("input_tokens"),
+        output_tokens=numbers("output_tokens"),
+        scores=scores.astype(np.float64).reshape(n, -1).T.copy(),
+        sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+        path=str(source),
+    )
+
+
+def _check(bank: ItemBank, source: Path) -> None:
+    if not len(bank):
+        raise BankError(f"bank {source} has no items; recalibrate it")
+    for name in ("difficulty", "discrimination", "noise"):
+        values = getattr(bank.parameters, name)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise BankError(
+                f"bank {source}: {name} of item {bad[0]} (doc_id {bank.doc_id[bad[0]]}) is "
+                f"{values[bad[0]]}, expected a finite number; recalibrate it"
+            )
+    if (bank.parameters.discrimination <= 0).any() or (bank.parameters.noise <= 0).any():
+        raise BankError(
+            f"bank {source}: discriminations and noises must be above 0; recalibrate it"
+        )
+    if not np.isfinite(bank.parameters.covariance).all():
+        raise BankError(f"bank {source}: an item's standard error is not finite; recalibrate it")
+    if not all(math.isfinite(value) for value in bank.info.parameters.values()):
+        raise BankError(f"bank {source}: a global parameter is not finite; recalibrate it")
+    if len(set(bank.content_hash)) != len(bank):
+        raise BankError(f"bank {source} holds the same content_hash twice; recalibrate it")
+    if len(bank.scores) != len(bank.info.models):
+        raise BankError(
+            f"bank {source} names {len(bank.info.models)} calibration models but holds scores of "
+            f"{len(bank.scores)}; recalibrate it"
+        )

@@ -1,0 +1,498 @@
+"""From a matrix of scores to item parameters.
+
+This module owns the fits of the three response models and the making of a bank; it imports numpy,
+scipy, the response formulas and the bank's shape. The fits work on scores in [0, 1] (models x
+items, NaN where a model was not asked) and know neither files nor the harness. Abilities of
+calibration models are functions of their mean scores, because the full-benchmark score is what the
+ranking is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from scipy.special import expit, logit
+
+from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
+from lm_eval_adaptive.core.scale import ScoreScale
+from lm_eval_adaptive.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.matrix import ScoreMatrix
+    from lm_eval_adaptive.core.response import ResponseModelName
+
+    FloatArray = NDArray[np.float64]
+
+MIN_MODELS = 3
+
+# Scores are kept this far from 0 and 1 before a logit.
+EPSILON = 0.01
+
+# robust-2pl, bernoulli-2pl: spread of log discriminations and of intercepts between items.
+LOG_DISCRIMINATION_SD = 0.25
+INTERCEPT_SD = 3.0
+# robust-2pl: weight, in degrees of freedom, of the common noise in each item's own.
+NOISE_PRIOR_DF = 6.0
+MAX_SWEEPS = 60
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What calibration found.
+
+    Attributes:
+        items: Parameters of all n items, also of those left out.
+        theta: Abilities of the C calibration models, shape (C,), logits.
+        mean_score: Their mean scores over the items, shape (C,).
+        kept: Shape (n,), False for items that are not to be asked.
+        reason: Shape (n,), why an item was left out; "" for kept items.
+        item_rest_correlation: Shape (n,), Pearson, NaN for constant items.
+        parameters: Global parameters of the response model by name.
+    """
+
+    items: ItemParameters
+    theta: FloatArray
+    mean_score: FloatArray
+    kept: NDArray[np.bool_]
+    reason: tuple[str, ...]
+    item_rest_correlation: FloatArray
+    parameters: dict[str, float]
+
+
+def completed_means(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean score of each model and item as if every cell had been observed.
+
+    An additive fit, model effect + item effect, by alternating least squares; on a full matrix it
+    gives the plain means. It keeps a model from looking good because it was asked easy items.
+
+    Args:
+        scores: Shape (C, n), NaN where not asked; every row and column holds a score.
+
+    Returns:
+        Model means, shape (C,), and item means, shape (n,).
+    """
+    seen = np.isfinite(scores)
+    filled = np.where(seen, scores, 0.0)
+    items = filled.sum(axis=0) / seen.sum(axis=0)
+    if seen.all():
+        return filled.mean(axis=1), items
+    models = np.zeros(len(scores))
+    for _ in range(500):
+        before = models
+        models = np.where(seen, filled - items[None, :], 0.0).sum(axis=1) / seen.sum(axis=1)
+        models = models - models.mean()
+        items = np.where(seen, filled - models[:, None], 0.0).sum(axis=0) / seen.sum(axis=0)
+        if np.abs(models - before).max() < 1e-10:
+            break
+    return models + items.mean(), items
+
+
+def correlations(scores: FloatArray, ability: FloatArray, *, rest: bool) -> FloatArray:
+    """Pearson correlation of each item's scores with model ability.
+
+    Args:
+        scores: Shape (C, n), NaN where not asked.
+        ability: Shape (C,); with ``rest`` it is a mean score, from which the item's own
+            contribution is taken out first.
+        rest: Whether to take the item out of the ability (item-rest correlation).
+
+    Returns:
+        Shape (n,); NaN where an item or the ability does not vary.
+    """
+    seen = np.isfinite(scores)
+    count = seen.sum(axis=0)
+    y = np.where(seen, scores, 0.0)
+    n = scores.shape[1]
+    level = (
+        (n * ability[:, None] - y) / max(n - 1, 1) if rest else np.repeat(ability[:, None], n, 1)
+    )
+    level = np.where(seen, level, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        dy = np.where(seen, y - y.sum(axis=0) / count, 0.0)
+        dx = np.where(seen, level - level.sum(axis=0) / count, 0.0)
+        spread = (dy**2).sum(axis=0) * (dx**2).sum(axis=0)
+        found = (dy * dx).sum(axis=0) / np.sqrt(spread)
+    return np.where((spread > 1e-24) & (count > 2), found, np.nan)
+
+
+def _check(scores: FloatArray) -> None:
+    if scores.ndim != 2:
+        raise DataError(f"expected scores of shape (models, items), got shape {scores.shape}")
+    if len(scores) < MIN_MODELS:
+        raise DataError(
+            f"calibration needs at least {MIN_MODELS} models, got {len(scores)}; add runs of other "
+            "models with --samples or --scores"
+        )
+    outside = np.isfinite(scores) & ((scores < 0.0) | (scores > 1.0))
+    if outside.any():
+        model, item = (int(k) for k in np.argwhere(outside)[0])
+        raise DataError(
+            f"score {scores[model, item]} of model {model} on item {item} is outside [0, 1]; map "
+            "raw scores with ScoreScale first"
+        )
+    seen = np.isfinite(scores)
+    if not seen.any(axis=1).all():
+        row = int(np.argmin(seen.any(axis=1)))
+        raise DataError(f"model {row} has no score at all; leave it out")
+    if not seen.any(axis=0).all():
+        column = int(np.argmin(seen.any(axis=0)))
+        raise DataError(f"item {column} has no score at all; leave it out")
+
+
+def calibrate_items(scores: FloatArray, model: ResponseModelName) -> Calibration:
+    """Fit one response model to a score matrix.
+
+    Args:
+        scores: Shape (C, n), in [0, 1], NaN where not asked.
+        model: The response model.
+
+    Returns:
+        Parameters and diagnostics of every item.
+
+    Raises:
+        DataError: Fewer than 3 models, a score outside [0, 1], an empty row or column, or models
+            that all score the same.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    _check(scores)
+    model_means, item_means = completed_means(scores)
+    if np.ptp(model_means) < 1e-12:
+        raise DataError(
+            f"all {len(scores)} calibration models have the same mean score "
+            f"{model_means[0]:.4f}; nothing tells which items separate models"
+        )
+    low, high = np.nanmin(scores, axis=0), np.nanmax(scores, axis=0)
+    constant = high - low < 1e-12
+    rest = correlations(scores, model_means, rest=True)
+    reasons = np.where(constant, "constant", "")
+    if model == "paper-1pl":
+        items, theta, parameters = _fit_paper(scores, model_means, item_means)
+        with_ability = correlations(scores, theta, rest=False)
+        reasons = np.where(~constant & (with_ability < 0.0), "negative correlation", reasons)
+    else:
+        items, theta, parameters = _fit_2pl(scores, model_means, item_means, model)
+    if (reasons != "").all():
+        raise DataError(
+            f"all {len(reasons)} items are constant or correlate negatively with ability; "
+            "calibrate with models that differ more"
+        )
+    return Calibration(
+        items=items,
+        theta=theta,
+        mean_score=model_means,
+        kept=reasons == "",
+        reason=tuple(str(reason) for reason in reasons),
+        item_rest_correlation=rest,
+        parameters=parameters,
+    )
+
+
+def choose_response_model(scores: FloatArray) -> ResponseModelName:
+    """The response model that ``auto`` stands for: by the kind of scores alone.
+
+    Args:
+        scores: Shape (C, n), in [0, 1], NaN where not asked.
+
+    Returns:
+        ``bernoulli-2pl`` where every score is 0 or 1, ``robust-2pl`` otherwise.
+    """
+    seen = scores[np.isfinite(scores)]
+    return "bernoulli-2pl" if bool(np.isin(seen, (0.0, 1.0)).all()) else "robust-2pl"
+
+
+def calibrate(
+    matrix: ScoreMatrix,
+    *,
+    task: str,
+    metric: str,
+    filter: str = "none",  # noqa: A002  the harness's word
+    score_range: tuple[float, float] | None = None,
+    clip: bool = False,
+    higher_is_better: bool = True,
+    response_model: str = "auto",
+    notices: Sequence[str] = (),
+    **info: Any,
+) -> ItemBank:
+    """Make a bank from raw scores.
+
+    Args:
+        matrix: Raw scores, models x items, NaN where a model has none. Item attributes named
+            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``input_tokens`` and ``output_tokens`` go
+            into the bank.
+        task: The harness task the scores belong to.
+        metric: The metric.
+        filter: The filter.
+        score_range: Raw values that map to 0 and 1; observed in the scores when None.
+        clip: Clip scores outside a given range and count them, instead of refusing.
+        higher_is_better: The metric's direction.
+        response_model: ``auto``, or one of the response models.
+        notices: Lines to keep with the bank.
+        **info: Further fields of :class:`~lm_eval_adaptive.core.bank.BankInfo`.
+
+    Returns:
+        The bank, not saved yet.
+
+    Raises:
+        DataError: Fewer than 3 models, a score outside a declared range, or scores that do not
+            vary.
+        UsageError: The response model is not known.
+    """
+    if response_model not in ("auto", *RESPONSE_MODELS):
+        raise UsageError(
+            f"--response_model must be auto, {', '.join(RESPONSE_MODELS)}; got {response_model!r}"
+        )
+    if len(matrix.models) < MIN_MODELS:
+        raise DataError(
+            f"calibration needs at least {MIN_MODELS} models, got {len(matrix.models)} "
+            f"({', '.join(matrix.models) or 'none'}); add runs of other models with --samples or "
+            "--scores"
+        )
+    notes = list(notices)
+    answered: NDArray[np.bool_] = np.asarray(np.isfinite(matrix.scores).any(axis=0))
+    if not answered.all():
+        notes.append(f"left out {int((~answered).sum())} item(s) without any score")
+        matrix = matrix.select_items(answered)
+    raw = matrix.scores
+    if not raw.size:
+        raise DataError("there is no score to calibrate from; check the metric and the files")
+    if score_range is None:
+        lo, hi = float(np.nanmin(raw)), float(np.nanmax(raw))
+    else:
+        lo, hi = score_range
+    scale = ScoreScale(lo, hi, higher_is_better)
+    outside = np.isfinite(raw) & scale.outside(raw)
+    if outside.any():
+        row, column = (int(each) for each in np.argwhere(outside)[0])
+        count = int(outside.sum())
+        if not clip:
+            raise DataError(
+                f"{count} score(s) lie outside the declared range [{lo:g}, {hi:g}], the first is "
+                f"{raw[row, column]:g} of {matrix.models[row]} on item "
+                f"{matrix.items[column][:12]}; give the metric's true range with --range LO,HI, or "
+                "--clip to clip and count them"
+            )
+        notes.append(f"clipped {count} of {int(np.isfinite(raw).sum())} scores to [{lo:g}, {hi:g}]")
+    scores = scale.to_score(raw)
+    name = (
+        choose_response_model(scores)
+        if response_model == "auto"
+        else cast("ResponseModelName", response_model)
+    )
+    fit = calibrate_items(scores, name)
+    counts = np.isfinite(scores).sum(axis=1)
+    models = tuple(
+        CalibrationModel(
+            model,
+            float(fit.theta[row]),
+            float(fit.mean_score[row]),
+            float(scale.to_raw(fit.mean_score[row])),
+            int(counts[row]),
+        )
+        for row, model in enumerate(matrix.models)
+    )
+    dropped = [reason for reason in fit.reason if reason]
+    notes += [
+        f"{dropped.count(reason)} item(s) are not asked: {reason}"
+        for reason in sorted(set(dropped))
+    ]
+    columns = matrix.item_attributes or {}
+    n = len(matrix.items)
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(str(each) for each in columns[key]) if key in columns else ("",) * n
+
+    def numbers(key: str) -> FloatArray:
+        return np.asarray(columns.get(key, np.full(n, np.nan)), dtype=np.float64)
+
+    doc_id = columns.get("doc_id", np.arange(n))
+    return ItemBank(
+        info=BankInfo(
+            task=task,
+            metric=metric,
+            filter=filter,
+            scale=scale,
+            range_source="observed" if score_range is None else "declared",
+            response_model=name,
+            parameters=fit.parameters,
+            models=models,
+            clipped=float(outside.sum() / np.isfinite(raw).sum()),
+            notices=tuple(notes),
+            **info,
+        ),
+        parameters=fit.items,
+        content_hash=matrix.items,
+        doc_id=np.asarray(doc_id, dtype=np.int_),
+        doc_hash=texts("doc_hash"),
+        prompt_hash=texts("prompt_hash"),
+        kept=fit.kept,
+        reason=fit.reason,
+        n_scores=np.isfinite(scores).sum(axis=0),
+        mean_score=np.nanmean(scores, axis=0),
+        item_rest_correlation=fit.item_rest_correlation,
+        input_tokens=numbers("input_tokens"),
+        output_tokens=numbers("output_tokens"),
+        scores=scores,
+    )
+
+
+def refit(bank: ItemBank, response_model: str) -> ItemBank:
+    """The same bank under another response model, fitted to the scores it holds."""
+    if response_model in ("auto", bank.info.response_model):
+        return bank
+    fit = calibrate_items(bank.scores, cast("ResponseModelName", response_model))
+    models = tuple(
+        replace(model, theta=float(theta))
+        for model, theta in zip(bank.info.models, fit.theta, strict=True)
+    )
+    info = replace(
+        bank.info,
+        response_model=fit.items.model,
+        parameters=fit.parameters,
+        models=models,
+        correction={},
+    )
+    return replace(bank, info=info, parameters=fit.items, kept=fit.kept, reason=fit.reason)
+
+
+def _clipped_logit(share: FloatArray) -> FloatArray:
+    return np.asarray(logit(np.clip(share, EPSILON, 1.0 - EPSILON)))
+
+
+def _fit_paper(
+    scores: FloatArray, model_means: FloatArray, item_means: FloatArray
+) -> tuple[ItemParameters, FloatArray, dict[str, float]]:
+    """Difficulty from normalised item means, theta from model means, k by moments; see the paper.
+
+    b_i = -logit(p_i), p_i min-max normalised over items to [eps, 1 - eps]; theta_j = logit(mean
+    score of j); k = sum (y - mu)^2 / sum mu (1 - mu). Source: arXiv 2601.13885, section
+    "Parameter Estimation".
+    """
+    spread = float(np.ptp(item_means))
+    share = (
+        (item_means - item_means.min()) / spread if spread > 0 else np.full_like(item_means, 0.5)
+    )
+    difficulty = -np.asarray(logit(EPSILON + (1.0 - 2.0 * EPSILON) * share))
+    theta = _clipped_logit(model_means)
+    mu = expit(theta[:, None] - difficulty[None, :])
+    seen = np.isfinite(scores)
+    residual2 = np.where(seen, (scores - mu) ** 2, 0.0).sum()
+    k = float(residual2 / np.where(seen, mu * (1.0 - mu), 0.0).sum())
+    n = len(difficulty)
+    # Variance of a logit of a mean of C scores, by the delta method.
+    counts = seen.sum(axis=0)
+    slope = np.clip(share * (1.0 - share), EPSILON, None)
+    cov = np.zeros((n, 2, 2))
+    cov[:, 0, 0] = k / (counts * slope)
+    items = ItemParameters(
+        "paper-1pl", difficulty, np.full(n, 1.0 / np.sqrt(k)), np.full(n, k), cov
+    )
+    # How a theta of this model reads as a full-benchmark score: logit(score) = alpha + beta theta,
+    # with theta the estimate a model gets when all its answers are used.
+    estimated = np.array([_full_theta(row, difficulty, k) for row in scores])
+    beta, alpha = np.polyfit(estimated, _clipped_logit(model_means), 1)
+    off = expit(alpha + beta * estimated) - model_means
+    parameters = {
+        "k": k,
+        "prior_mean": float(np.median(difficulty)),
+        "prior_sd": 5.0,
+        "score_intercept": float(alpha),
+        "score_slope": float(beta),
+        "score_sd": float(np.sqrt((off**2).sum() / max(len(off) - 2, 1))),
+    }
+    return items, theta, parameters
+
+
+def _full_theta(row: FloatArray, difficulty: FloatArray, k: float) -> float:
+    """The theta at which the paper's quasi-score of all of a model's answers is zero."""
+    from scipy.optimize import brentq
+
+    seen = np.isfinite(row)
+    centre = float(np.median(difficulty))
+
+    def slope(theta: float) -> float:
+        each = row[seen] - expit(theta - difficulty[seen])
+        return float(each.sum() / k - (theta - centre) / 25.0)
+
+    return float(brentq(slope, centre - 60.0, centre + 60.0))
+
+
+def _fit_2pl(
+    scores: FloatArray, model_means: FloatArray, item_means: FloatArray, model: ResponseModelName
+) -> tuple[ItemParameters, FloatArray, dict[str, float]]:
+    """Penalised Gauss-Newton per item for mu = expit(a theta + d), all items at once.
+
+    log a ~ N(log a_bar, 0.25^2) with a_bar the bank's own, d ~ N(0, 3^2). ``robust-2pl``
+    alternates with the noise s_i^2 = (sum r^2 + nu s_bar^2) / (C_i + nu - 2); ``bernoulli-2pl``
+    weighs by 1 / (mu (1 - mu)). Source: the project's method notes, "Starting point".
+    """
+    abilities = _clipped_logit(model_means)
+    centre, spread = float(abilities.mean()), float(abilities.std())
+    theta = (abilities - centre) / spread
+    seen = np.isfinite(scores)
+    y = np.where(seen, scores, 0.5)
+    counts = seen.sum(axis=0).astype(np.float64)
+    bernoulli = model == "bernoulli-2pl"
+
+    log_a = np.full(scores.shape[1], np.log(spread))
+    d = np.asarray(_clipped_logit(item_means))
+    log_a_bar = float(np.log(spread))
+    noise2 = np.full(scores.shape[1], 0.05)
+    penalty = np.array([1.0 / LOG_DISCRIMINATION_SD**2, 1.0 / INTERCEPT_SD**2])
+    hessian = np.zeros((scores.shape[1], 2, 2))
+    for _sweep in range(MAX_SWEEPS):
+        a = np.exp(log_a)
+        mu = expit(a[None, :] * theta[:, None] + d[None, :])
+        slope = mu * (1.0 - mu)
+        residual = np.where(seen, y - mu, 0.0)
+        if not bernoulli:
+            sums = (residual**2).sum(axis=0)
+            common = float(sums.sum() / max(counts.sum() - 2.0 * len(counts), 1.0))
+            noise2 = (sums + NOISE_PRIOR_DF * common) / (counts + NOISE_PRIOR_DF - 2.0)
+            noise2 = np.maximum(noise2, 1e-6)
+        weight = np.where(seen, 1.0 / (slope if bernoulli else noise2[None, :]), 0.0)
+        j_a = slope * a[None, :] * theta[:, None]
+        hessian[:, 0, 0] = (weight * j_a * j_a).sum(axis=0) + penalty[0]
+        hessian[:, 1, 1] = (weight * slope * slope).sum(axis=0) + penalty[1]
+        hessian[:, 0, 1] = hessian[:, 1, 0] = (weight * j_a * slope).sum(axis=0)
+        gradient = np.stack(
+            [
+                (weight * j_a * residual).sum(axis=0) - penalty[0] * (log_a - log_a_bar),
+                (weight * slope * residual).sum(axis=0) - penalty[1] * d,
+            ],
+            axis=1,
+        )
+        step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
+        step = np.clip(step, [-0.5, -1.0], [0.5, 1.0])  # far from the optimum a full step may leap
+        log_a = log_a + step[:, 0]
+        d = d + step[:, 1]
+        moved = float(np.abs(step).max())
+        log_a_bar = float(log_a.mean())
+        if moved < TOLERANCE:
+            break
+    a = np.exp(log_a)
+    covariance = np.linalg.inv(hessian)
+    # From (log a, d) to (b, a) with b = -d / a, by the delta method.
+    jacobian = np.zeros_like(covariance)
+    jacobian[:, 0, 0] = d / a
+    jacobian[:, 0, 1] = -1.0 / a
+    jacobian[:, 1, 0] = a
+    covariance = jacobian @ covariance @ np.transpose(jacobian, (0, 2, 1))
+    noise = np.ones_like(a) if bernoulli else np.sqrt(noise2)
+    items = ItemParameters(model, -d / a, a, noise, covariance)
+    parameters = {
+        "theta_centre": centre,
+        "theta_spread": spread,
+        "log_discrimination_mean": log_a_bar,
+        "prior_mean": 0.0,
+        "prior_sd": 1.5,
+        "largest_step": moved,
+    }
+    return items, theta, parameters

@@ -1,0 +1,363 @@
+"""The whole test as a state machine: from the answers so far to the next round, or to a stop.
+
+This module owns the order of the rules (warm-up, required pairs, budget, limits); it imports the
+posterior, the sampler and the ranker. :meth:`Procedure.next` is a function of the state alone, so a
+run that is replayed from its journal goes the same way again, whoever answered first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from lm_eval_adaptive.core.posterior import Posterior
+from lm_eval_adaptive.core.ranker import DecisionRule, allocation_value, judge_pairs
+from lm_eval_adaptive.core.sampler import make_sampler
+from lm_eval_adaptive.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.core.posterior import Estimates
+    from lm_eval_adaptive.core.ranker import Pair
+    from lm_eval_adaptive.core.sampler import Sampler
+
+    FloatArray = NDArray[np.float64]
+    BoolArray = NDArray[np.bool_]
+
+StopReason = Literal[
+    "decided", "budget", "max_items", "bank_exhausted", "precision", "fixed_length", "failed"
+]
+
+
+@dataclass(frozen=True)
+class ProcedureConfig:
+    """Everything that decides who is asked what, and when to stop.
+
+    Attributes:
+        rule: When a pair counts as decided.
+        min_items: Items each model is asked before any stop.
+        max_items: Most items of one model; None is half the bank.
+        budget: Total cost in the unit of the models' costs; None is no limit.
+        budget_items: Total items of all models; None is no limit.
+        items_per_model: Fixed length without early stop; None is off.
+        precision: One model alone: stop at this standard error of its score in [0, 1].
+        round_size: Items asked of a model at once.
+        sampler: ``fisher``, ``static`` or ``random``.
+        seed: Seed of the random sampler.
+    """
+
+    rule: DecisionRule = field(default_factory=DecisionRule)
+    min_items: int = 10
+    max_items: int | None = None
+    budget: float | None = None
+    budget_items: int | None = None
+    items_per_model: int | None = None
+    precision: float | None = None
+    round_size: int = 1
+    sampler: str = "fisher"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("min_items", "max_items", "budget_items", "items_per_model", "round_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name} must be at least 1, got {value}")
+        for name in ("budget", "precision"):
+            value = getattr(self, name)
+            if value is not None and not value > 0.0:
+                raise UsageError(f"--{name} must be above 0, got {value}")
+        if self.max_items is not None and self.max_items < self.min_items:
+            raise UsageError(
+                f"--max_items {self.max_items} is below --min_items {self.min_items}; raise the "
+                "one or lower the other"
+            )
+
+
+@dataclass
+class RunState:
+    """What has happened so far, for m models and n items.
+
+    Attributes:
+        responses: Scores in [0, 1], shape (m, n), NaN where not answered.
+        available: Shape (n,), items that may be asked at all.
+        failed: Shape (m,), models that were set aside.
+        answered: Answers paid for, shape (m,); those to excluded items count too.
+    """
+
+    responses: FloatArray
+    available: BoolArray
+    failed: BoolArray
+    answered: NDArray[np.int_]
+
+    @classmethod
+    def start(cls, models: int, available: BoolArray) -> RunState:
+        """No answers yet."""
+        return cls(
+            np.full((models, len(available)), np.nan),
+            available.copy(),
+            np.zeros(models, dtype=bool),
+            np.zeros(models, dtype=np.int_),
+        )
+
+    @property
+    def administered(self) -> NDArray[np.int_]:
+        """Items answered by each model, shape (m,)."""
+        return np.asarray(np.isfinite(self.responses).sum(axis=1))
+
+    def record(self, model: int, item: int, score: float) -> None:
+        """Take in one answer's score; an answer to an excluded item is only counted."""
+        self.answered[model] += 1
+        if self.available[item]:
+            self.responses[model, item] = score
+
+    def exclude(self, item: int) -> None:
+        """Leave an item out for all models, with what was answered to it."""
+        self.available[item] = False
+        self.responses[:, item] = np.nan
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Items to ask of one model, in the order of choice."""
+
+    model: int
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Questions that are decided together: no answer of a round changes the same round."""
+
+    asks: tuple[Ask, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why nothing more is asked."""
+
+    reason: StopReason
+
+
+class Procedure:
+    """The adaptive test of m models on one bank.
+
+    Rows of all arrays are models in the caller's order; callers sort by name, so that the order of
+    a command line changes nothing.
+
+    Args:
+        bank: The calibrated items.
+        costs: Cost of one item for each model, shape (m,), positive.
+        config: The rules.
+
+    Raises:
+        UsageError: A cost is not positive, or the budget does not cover the warm-up, or one model
+            is to be ranked alone without ``precision`` or ``items_per_model``.
+    """
+
+    def __init__(self, bank: ItemBank, costs: Sequence[float], config: ProcedureConfig) -> None:
+        self.bank = bank
+        self.config = config
+        self.costs: FloatArray = np.asarray(costs, dtype=np.float64)
+        if not (np.isfinite(self.costs) & (self.costs > 0.0)).all():
+            raise UsageError(f"every model's cost must be above 0, got {list(costs)}")
+        self.posterior = Posterior(bank.parameters, bank.info.parameters)
+        self.sampler: Sampler = make_sampler(
+            config.sampler,
+            self.posterior,
+            bank.item_rest_correlation,
+            np.random.default_rng(config.seed),
+        )
+        kept = int(bank.kept.sum())
+        half = max(len(bank) // 2, min(config.min_items, kept))
+        self.max_items = min(config.max_items or half, kept)
+        self.min_items = min(config.min_items, self.max_items)
+        self._check()
+
+    def _check(self) -> None:
+        config, m = self.config, len(self.costs)
+        if m == 1 and config.precision is None and config.items_per_model is None:
+            raise UsageError(
+                "one model has nothing to be ranked against; name a second --model, or give "
+                "--precision E (stop at that standard error), --items_per_model N, or --against"
+            )
+        if m > 1 and config.precision is not None:
+            raise UsageError(
+                f"--precision is for one model alone, got {m} models; use --confidence to say how "
+                "sure the ranking must be"
+            )
+        length = config.items_per_model or self.min_items
+        warm_up = float(length * self.costs.sum())
+        if config.budget is not None and warm_up > config.budget:
+            raise UsageError(
+                f"--budget {config.budget:g} does not cover the first {length} items of each model "
+                f"({warm_up:g}); raise it or lower --min_items"
+            )
+        if config.budget_items is not None and length * m > config.budget_items:
+            raise UsageError(
+                f"--budget_items {config.budget_items} does not cover the first {length} items of "
+                f"each of {m} models ({length * m}); raise it or lower --min_items"
+            )
+
+    def start(self, available: BoolArray | None = None) -> RunState:
+        """A state without answers; ``available`` narrows the bank's kept items, shape (n,)."""
+        kept = self.bank.kept if available is None else self.bank.kept & available
+        return RunState.start(len(self.costs), kept)
+
+    def estimate(self, state: RunState) -> Estimates:
+        """Beliefs about all models, set aside or not."""
+        return self.posterior.estimate(state.responses)
+
+    def pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
+        """Verdicts on all pairs of models, in ranking order."""
+        return judge_pairs(estimates or self.estimate(state), self.config.rule)
+
+    def next(self, state: RunState) -> Round | Stop:
+        """What to do next.
+
+        The rules in their order: fixed length; warm-up of ``min_items``; the precision of a single
+        model, or the required pairs; the budget; ``max_items`` of each model in an undecided pair;
+        the end of the bank.
+        """
+        config = self.config
+        active = ~state.failed
+        if not active.any():
+            return Stop("failed")
+        asked = state.administered
+        left = (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1)
+        estimates = self.estimate(state)
+        if config.items_per_model is not None:
+            short = active & (asked < config.items_per_model)
+            if not short.any():
+                return Stop("fixed_length")
+            return self._ask_up_to(state, estimates, short & (left > 0), config.items_per_model)
+        warming = active & (asked < self.min_items) & (left > 0)
+        if warming.any():
+            return self._ask_up_to(state, estimates, warming, self.min_items)
+        wanted = self._unsettled(state, estimates, active)
+        if isinstance(wanted, Stop):
+            return wanted
+        open_models = wanted & (asked < self.max_items) & (left > 0)
+        if not open_models.any():
+            return Stop("bank_exhausted" if (left[wanted] == 0).all() else "max_items")
+        return self._allocate(state, estimates, open_models)
+
+    def _unsettled(
+        self, state: RunState, estimates: Estimates, active: BoolArray
+    ) -> BoolArray | Stop:
+        """Models that another item would help, shape (m,)."""
+        if self.config.precision is not None:
+            if estimates.score_se[active].max() <= self.config.precision:
+                return Stop("precision")
+            return active
+        wanted = np.zeros(len(self.costs), dtype=bool)
+        rows = np.flatnonzero(active)
+        for pair in judge_pairs(_select(estimates, rows), self.config.rule):
+            if pair.required and pair.verdict == "undecided":
+                wanted[rows[[pair.a, pair.b]]] = True
+        del state
+        return wanted if wanted.any() else Stop("decided")
+
+    def _ask_up_to(
+        self, state: RunState, estimates: Estimates, models: BoolArray, length: int
+    ) -> Round | Stop:
+        """One round for each of the models, up to a length."""
+        if not models.any():
+            return Stop("bank_exhausted")
+        asked = state.administered
+        asks = []
+        for model in np.flatnonzero(models):
+            count = min(self.config.round_size, length - int(asked[model]))
+            asks.append(self._pick(state, estimates, int(model), count))
+        return Round(tuple(ask for ask in asks if ask.items))
+
+    def _allocate(self, state: RunState, estimates: Estimates, models: BoolArray) -> Round | Stop:
+        """Spread a round over the models by SE^2 / ((n + 1) c), within the budget.
+
+        The paper asks one item of one model at a time; its response model keeps to that. The
+        others spread ``round_size`` items for every open model, so that back ends stay busy and a
+        cheap or uncertain model gets more of them.
+        """
+        size = self.config.round_size
+        slots = size if self.posterior.is_paper else size * int(models.sum())
+        asked = state.administered
+        room = np.minimum(
+            self.max_items - asked,
+            (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1),
+        )
+        spent = float((state.answered * self.costs).sum())
+        money = np.inf if self.config.budget is None else self.config.budget - spent
+        items = (
+            np.inf
+            if self.config.budget_items is None
+            else self.config.budget_items - int(state.answered.sum())
+        )
+        variance = estimates.level_se**2
+        given = np.zeros(len(self.costs), dtype=np.int_)
+        while slots > 0 and items >= 1:
+            can = models & (given < room) & (self.costs <= money + 1e-9)
+            if not can.any():
+                break
+            value = np.where(can, allocation_value(variance, asked + given, self.costs), -np.inf)
+            model = int(np.argmax(value))
+            given[model] += 1
+            money -= float(self.costs[model])
+            items -= 1
+            slots -= 1
+        if not given.any():
+            return Stop("budget")
+        picks = [
+            self._pick(state, estimates, int(model), int(given[model]))
+            for model in np.flatnonzero(given)
+        ]
+        return Round(tuple(picks))
+
+    def _pick(self, state: RunState, estimates: Estimates, model: int, count: int) -> Ask:
+        free = state.available & ~np.isfinite(state.responses[model])
+        return Ask(model, tuple(self.sampler.pick(model, estimates, free, [], count)))
+
+    def run(
+        self,
+        respond: Callable[[int, tuple[int, ...]], Sequence[float]],
+        state: RunState | None = None,
+    ) -> tuple[RunState, Stop]:
+        """Ask until there is a reason to stop, with a callback that scores answers.
+
+        Args:
+            respond: Takes a model's row and item indices, returns their scores in [0, 1] in the
+                same order.
+            state: Where to start; default no answers.
+
+        Returns:
+            The final state and the reason for the stop.
+        """
+        state = state or self.start()
+        while True:
+            step = self.next(state)
+            if isinstance(step, Stop):
+                return state, step
+            for ask in step.asks:
+                scores = respond(ask.model, ask.items)
+                for item, score in zip(ask.items, scores, strict=True):
+                    state.record(ask.model, item, float(score))
+
+
+def _select(estimates: Estimates, rows: NDArray[np.intp]) -> Estimates:
+    """Beliefs about some of the models."""
+    from dataclasses import replace
+
+    return replace(
+        estimates,
+        theta=estimates.theta[rows],
+        theta_se=estimates.theta_se[rows],
+        score=estimates.score[rows],
+        score_cov=estimates.score_cov[np.ix_(rows, rows)],
+        level=estimates.level[rows],
+        level_cov=estimates.level_cov[np.ix_(rows, rows)],
+        weights=estimates.weights[rows],
+    )

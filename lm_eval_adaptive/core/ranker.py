@@ -1,0 +1,206 @@
+"""Which pairs of models are decided, and who should be asked next.
+
+This module owns pairwise confidence, verdicts and allocation; it imports numpy and scipy only and
+sees models as rows. Sources: pairwise confidence, adjacent stopping and allocation, Balkir et al.
+2026, arXiv 2601.13885, section "Adaptive Ranker"; Holm 1979, Scand. J. Statist. 6:65-70.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy.special import ndtr
+
+from lm_eval_adaptive.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.posterior import Estimates
+
+    FloatArray = NDArray[np.float64]
+
+Verdict = Literal["a", "b", "equivalent", "undecided"]
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """When a pair of models counts as decided.
+
+    Attributes:
+        confidence: Two-sided level gamma, between 0 and 1.
+        correction: ``none``, or ``holm`` over the pairs that must be decided.
+        equivalence: Score difference in [0, 1] below which two models count as equal; 0 is off.
+        pairs: Which pairs must be decided: ``adjacent``, ``all`` or ``top:K`` (every pair with a
+            model that now stands among the first K).
+    """
+
+    confidence: float = 0.95
+    correction: Literal["none", "holm"] = "none"
+    equivalence: float = 0.0
+    pairs: str = "adjacent"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.confidence < 1.0:
+            raise UsageError(
+                f"--confidence must lie between 0 and 1, got {self.confidence}; 0.95 is usual"
+            )
+        if self.correction not in ("none", "holm"):
+            raise UsageError(f"--correction must be none or holm, got {self.correction!r}")
+        if not self.equivalence >= 0.0:
+            raise UsageError(f"--equivalence must be 0 or more, got {self.equivalence}")
+        kind, _, count = self.pairs.partition(":")
+        if not (
+            self.pairs in ("adjacent", "all")
+            or (kind == "top" and count.isdecimal() and int(count) > 0)
+        ):
+            raise UsageError(
+                f"--pairs must be adjacent, all or top:K with K of at least 1, got {self.pairs!r}"
+            )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two models, the better placed first.
+
+    Attributes:
+        a: Row of the model that stands higher now.
+        b: Row of the other.
+        p_a_better: Probability that a's full-benchmark level is above b's.
+        verdict: a, b, equivalent or undecided.
+        required: Whether the run goes on until this pair is decided.
+    """
+
+    a: int
+    b: int
+    p_a_better: float
+    verdict: Verdict
+    required: bool
+
+
+def order(level: FloatArray) -> list[int]:
+    """Rows best first; equal levels keep their row order."""
+    return [int(row) for row in np.argsort(-level, kind="stable")]
+
+
+def probability_better(level: FloatArray, cov: FloatArray) -> FloatArray:
+    """P(level_i > level_j) under a normal approximation.
+
+    Phi((level_i - level_j) / sqrt(var_i + var_j - 2 cov_ij)); with a diagonal ``cov`` this is the
+    paper's equation for P(theta_i > theta_j).
+
+    Args:
+        level: Shape (m,).
+        cov: Shape (m, m).
+
+    Returns:
+        Shape (m, m); p[i, j] + p[j, i] = 1, one half on the diagonal.
+
+    >>> p = probability_better(np.array([1.0, 0.0]), np.diag([0.36, 0.64]))
+    >>> round(float(p[0, 1]), 4)  # Phi(1)
+    0.8413
+    """
+    difference = level[:, None] - level[None, :]
+    sd = np.sqrt(difference_variance(cov))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = np.where(sd > 0.0, difference / sd, np.sign(difference) * np.inf)
+    z = np.where(difference == 0.0, 0.0, z)
+    p = ndtr(np.abs(z))
+    return np.asarray(np.where(z >= 0.0, p, 1.0 - p))
+
+
+def difference_variance(cov: FloatArray) -> FloatArray:
+    """Variance of every difference of two levels, shape (m, m)."""
+    own = np.diag(cov)
+    return np.asarray(np.maximum(own[:, None] + own[None, :] - 2.0 * cov, 0.0))
+
+
+def required_pairs(ranked: Sequence[int], pairs: str) -> set[tuple[int, int]]:
+    """The pairs (better placed, other) that must be decided, as rows."""
+    if pairs == "adjacent":
+        return set(pairwise(ranked))
+    every = list(combinations(ranked, 2))
+    if pairs == "all":
+        return set(every)
+    top = set(ranked[: int(pairs.partition(":")[2])])
+    return {(a, b) for a, b in every if a in top}
+
+
+def _holm(p_values: FloatArray, alpha: float) -> NDArray[np.bool_]:
+    """Which hypotheses Holm's step-down procedure rejects at family-wise level alpha."""
+    rejected = np.zeros(len(p_values), dtype=bool)
+    ranked = np.argsort(p_values, kind="stable")
+    for step, index in enumerate(ranked):
+        if p_values[index] > alpha / (len(p_values) - step):
+            break
+        rejected[index] = True
+    return rejected
+
+
+def judge_pairs(estimates: Estimates, rule: DecisionRule) -> list[Pair]:
+    """Verdicts on all pairs, in ranking order.
+
+    A pair is decided when P(a better) > 1 - (1 - gamma)/2, that is, when the two-sided p-value
+    2 (1 - P) is below 1 - gamma, by itself or after Holm's correction over the required pairs
+    (for pairs that are not required: over all pairs). It is equivalent when the difference of
+    scores lies within the equivalence margin with probability at least gamma.
+
+    Args:
+        estimates: Beliefs about m models.
+        rule: When a pair is decided.
+
+    Returns:
+        m (m - 1) / 2 pairs.
+    """
+    ranked = order(estimates.level)
+    every = list(combinations(ranked, 2))
+    if not every:
+        return []
+    required = required_pairs(ranked, rule.pairs)
+    p = probability_better(estimates.level, estimates.level_cov)
+    p_values = np.array([2.0 * min(p[a, b], 1.0 - p[a, b]) for a, b in every])
+    alpha = 1.0 - rule.confidence
+    if rule.correction == "holm":
+        needed = np.array([pair in required for pair in every])
+        decided = _holm(p_values, alpha)
+        decided[needed] = _holm(p_values[needed], alpha)
+    else:
+        decided = p_values < alpha
+    within = _probability_within(estimates, rule.equivalence)
+    found = []
+    for (a, b), sure in zip(every, decided, strict=True):
+        verdict: Verdict = "undecided"
+        if rule.equivalence > 0.0 and within[a, b] >= rule.confidence:
+            verdict = "equivalent"
+        elif sure:
+            verdict = "a" if p[a, b] > 0.5 else "b"
+        found.append(Pair(a, b, float(p[a, b]), verdict, (a, b) in required))
+    return found
+
+
+def _probability_within(estimates: Estimates, margin: float) -> FloatArray:
+    """P(|score_i - score_j| < margin), shape (m, m)."""
+    difference = estimates.score[:, None] - estimates.score[None, :]
+    sd = np.sqrt(np.maximum(difference_variance(estimates.score_cov), 1e-300))
+    return np.asarray(ndtr((margin - difference) / sd) - ndtr((-margin - difference) / sd))
+
+
+def allocation_value(
+    variance: FloatArray, administered: NDArray[np.int_], cost: FloatArray
+) -> FloatArray:
+    """Worth of asking each model one more item: SE^2 / ((n + 1) c), the paper's value_m.
+
+    Args:
+        variance: SE^2 of each model's level, shape (m,).
+        administered: Items asked or pending, n, shape (m,).
+        cost: Cost c of one item, shape (m,), positive.
+
+    >>> allocation_value(np.array([0.2, 0.2]), np.array([9, 9]), np.array([1.0, 2.0])).tolist()
+    [0.02, 0.01]
+    """
+    return np.asarray(variance / ((administered + 1) * cost))

@@ -1,0 +1,121 @@
+"""Which items to ask a model next.
+
+This module owns item choice: maximum Fisher information and two baselines. It imports numpy and
+the posterior's type; who is asked is the ranker's business. A sampler never returns an item that
+is administered, pending or not available, and breaks ties by the bank's row order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from lm_eval_adaptive.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.posterior import Estimates, Posterior
+
+    FloatArray = NDArray[np.float64]
+    BoolArray = NDArray[np.bool_]
+
+SAMPLERS = ("fisher", "static", "random")
+
+
+class Sampler(Protocol):
+    """Picks items for one model."""
+
+    def pick(
+        self, model: int, estimates: Estimates, available: BoolArray, pending: list[int], count: int
+    ) -> list[int]:
+        """Up to ``count`` items for a model.
+
+        Args:
+            model: Row of the model in ``estimates``.
+            estimates: Beliefs from the answers so far.
+            available: Shape (n,), True for items the model may still be asked.
+            pending: Items already sent to this model and not answered.
+            count: How many to pick.
+
+        Returns:
+            Item indices in the order of choice; fewer than ``count`` when items run out.
+        """
+        ...
+
+
+class FisherSampler:
+    """Maximum Fisher information, averaged over the posterior, pending items counted.
+
+    An item in flight will narrow the posterior. Until its answer is known it is treated as if it
+    came out as expected: the weights are multiplied by a normal curve about the posterior mean
+    with the pending items' information as precision, and the next item is chosen under those.
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        self._posterior = posterior
+
+    def pick(
+        self, model: int, estimates: Estimates, available: BoolArray, pending: list[int], count: int
+    ) -> list[int]:
+        """See :meth:`Sampler.pick`."""
+        free = available.copy()
+        free[pending] = False
+        weights = estimates.weights[model]
+        theta = estimates.theta[[model]]
+        informative = self._posterior.item_information(weights[None, :], theta)[0]
+        precision = float(informative[pending].sum())
+        chosen: list[int] = []
+        for _ in range(min(count, int(free.sum()))):
+            if precision > 0.0:
+                narrowed = weights * np.exp(-0.5 * precision * (estimates.grid - theta[0]) ** 2)
+                narrowed = narrowed / narrowed.sum()
+                informative = self._posterior.item_information(narrowed[None, :], theta)[0]
+            item = int(np.argmax(np.where(free, informative, -np.inf)))
+            free[item] = False
+            precision += float(informative[item])
+            chosen.append(item)
+        return chosen
+
+
+class OrderSampler:
+    """A fixed order, shared by all models or one per model; the baselines are of this kind.
+
+    Args:
+        orders: Shape (n,) for one order, or (m, n) for an order of each model.
+    """
+
+    def __init__(self, orders: NDArray[np.intp]) -> None:
+        self._orders = orders
+
+    def pick(
+        self, model: int, estimates: Estimates, available: BoolArray, pending: list[int], count: int
+    ) -> list[int]:
+        """See :meth:`Sampler.pick`; the beliefs are not looked at."""
+        del estimates
+        free = available.copy()
+        free[pending] = False
+        mine = self._orders if self._orders.ndim == 1 else self._orders[model]
+        return [int(item) for item in mine[free[mine]][:count]]
+
+
+def make_sampler(
+    name: str, posterior: Posterior, item_rest_correlation: FloatArray, rng: np.random.Generator
+) -> Sampler:
+    """The sampler of that name.
+
+    ``fisher`` is the method; ``static`` asks all models the items with the highest item-rest
+    correlation; ``random`` asks all models the same items in an order drawn from ``rng``.
+
+    Raises:
+        UsageError: There is no sampler of that name.
+    """
+    if name == "fisher":
+        return FisherSampler(posterior)
+    if name == "static":
+        worth = np.where(np.isfinite(item_rest_correlation), item_rest_correlation, -2.0)
+        return OrderSampler(np.argsort(-worth, kind="stable"))
+    if name == "random":
+        return OrderSampler(rng.permutation(len(item_rest_correlation)))
+    raise UsageError(f"--sampler must be one of {', '.join(SAMPLERS)}; got {name!r}")

@@ -1,0 +1,265 @@
+"""A model to be ranked: loaded when first needed, asked a batch of documents at a time.
+
+This module owns the harness's ``LM`` objects and what comes back from them; it imports the harness
+inside functions, and the task wrapper. It does not know scores' ranges nor who is asked next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.harness.config import effective, folder_name
+from lm_eval_adaptive.harness.task import (
+    DocumentResult,
+    PromptSettings,
+    build_instances,
+    process_answers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lm_eval_adaptive.harness.config import CandidateSpec, HarnessSettings
+    from lm_eval_adaptive.harness.task import TaskDocs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to one document.
+
+    Attributes:
+        doc_id: The document's true id.
+        prompt_hash: The harness's hash of the prompt.
+        resps: Its responses, one per repeat.
+        result: What filters and metrics made of them.
+        prompt_chars: Length of the prompt, characters.
+        answer_chars: Length of all responses, characters.
+    """
+
+    doc_id: int
+    prompt_hash: str
+    resps: tuple[str, ...]
+    result: DocumentResult
+    prompt_chars: int
+    answer_chars: int
+
+
+class Candidate:
+    """One model, with its own prompt settings and its own copy of each task.
+
+    Args:
+        spec: What the user asked for.
+        settings: The run's harness settings.
+    """
+
+    def __init__(self, spec: CandidateSpec, settings: HarnessSettings) -> None:
+        self.spec = spec
+        self.settings = effective(spec, settings)
+        self.prompt = PromptSettings(
+            num_fewshot=self.settings.num_fewshot,
+            fewshot_seed=self.settings.seed[3],
+            system_instruction=self.settings.system_instruction,
+            apply_chat_template=self.settings.apply_chat_template,
+            fewshot_as_multiturn=bool(self.settings.fewshot_as_multiturn),
+            gen_kwargs=self.settings.gen_kwargs,
+        )
+        self._lm: Any = None
+
+    @property
+    def name(self) -> str:
+        """The model's name in the ranking."""
+        return self.spec.name
+
+    @property
+    def batch(self) -> int:
+        """How many documents the back end takes at once: batch size or concurrency, at least 1."""
+        sizes = [1]
+        if isinstance(self.settings.batch_size, int):
+            sizes.append(self.settings.batch_size)
+        elif str(self.settings.batch_size).isdecimal():
+            sizes.append(int(str(self.settings.batch_size)))
+        concurrent = self.spec.model_args.get("num_concurrent", 1)
+        if str(concurrent).isdecimal():
+            sizes.append(int(concurrent))
+        return max(sizes)
+
+    def check(self) -> None:
+        """Refuse a model type the harness does not have.
+
+        Raises:
+            UsageError: No such type; the message names near ones.
+        """
+        import difflib
+
+        from lm_eval.api.registry import get_model, model_registry
+        from lm_eval.models import MODEL_MAPPING
+
+        known = set(MODEL_MAPPING) | set(model_registry.keys())
+        if self.spec.model in known:
+            return
+        try:
+            get_model(self.spec.model)
+        except Exception as error:
+            near = difflib.get_close_matches(self.spec.model, sorted(known), n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see `lm-eval run --help`"
+            raise UsageError(
+                f"the harness has no model type {self.spec.model!r} (model {self.name}); {hint}"
+            ) from error
+
+    @property
+    def lm(self) -> Any:
+        """The loaded model.
+
+        Raises:
+            ModelError: It does not load.
+        """
+        if self._lm is None:
+            self._lm = self._load()
+        return self._lm
+
+    @property
+    def loaded(self) -> Any:
+        """The model if it is loaded, else None."""
+        return self._lm
+
+    def _load(self) -> Any:
+        from lm_eval.api.registry import get_model
+
+        log.info("loading %s (%s)", self.name, self.spec.model)
+        try:
+            lm = get_model(self.spec.model).create_from_arg_obj(
+                dict(self.spec.model_args),
+                {
+                    "batch_size": self.settings.batch_size,
+                    "max_batch_size": self.settings.max_batch_size,
+                    "device": self.settings.device,
+                },
+            )
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name} ({self.spec.model}) does not load: {_first_line(error)}; check "
+                "its --model_args"
+            ) from error
+        if lm.world_size > 1:
+            raise UsageError(
+                f"model {self.name} runs on {lm.world_size} processes; adaptive runs take one "
+                "process: start without accelerate launch or torchrun, and use the back end's own "
+                "parallelism (vllm, parallelize=True)"
+            )
+        return lm
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what decides this model's answers to a prompt."""
+        recipe = [
+            self.spec.model,
+            self.spec.model_args,
+            self.settings.gen_kwargs,
+            str(self.settings.apply_chat_template),
+        ]
+        text = json.dumps(recipe, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _asking(self) -> Any:
+        """What to send requests to: the model, or a cache in front of it.
+
+        The harness's cache key holds no model, so every model gets a database of its own.
+        """
+        if self.settings.use_cache is None:
+            return self.lm
+        from lm_eval.api.model import CachingLM
+
+        base = f"{self.settings.use_cache}_{folder_name(self.name)}_{self.fingerprint}"
+        return CachingLM(self.lm, f"{base}_rank0.db")
+
+    def chat_template(self) -> Any:
+        """The callable that renders a conversation, None where no template is applied."""
+        return self.lm.apply_chat_template if self.prompt.apply_chat_template else None
+
+    def serve(self, docs: TaskDocs) -> Any:
+        """This model's own copy of a task."""
+        if self.prompt.apply_chat_template:
+            self.lm.chat_template(self.prompt.apply_chat_template)  # picks a template by name
+        return docs.serve(self.prompt)
+
+    def ask(self, task: Any, doc_ids: Sequence[int], seed_shift: int) -> Iterator[Answer]:
+        """Ask the model some documents, in one call of its back end.
+
+        Args:
+            task: The model's served task.
+            doc_ids: Which documents.
+            seed_shift: Added to the seeds, so that rounds of a sampling model differ and a resumed
+                round draws what the unbroken one would have.
+
+        Yields:
+            One answer per document, in the order of ``doc_ids``.
+
+        Raises:
+            ModelError: The back end raised, or gave too few or empty (None) responses.
+        """
+        from lm_eval.utils import hash_string
+
+        instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
+        requests = [each for each in instances for _ in range(each.repeats or 1)]
+        asking = self._asking()
+        seed_everything(self.settings.seed, seed_shift)
+        try:
+            responses = asking.generate_until(requests)
+        except (ModelError, UsageError):
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name} failed on {len(doc_ids)} document(s) of {task.config.task}: "
+                f"{_first_line(error)}"
+            ) from error
+        if responses is None or len(responses) != len(requests):
+            got = "nothing" if responses is None else f"{len(responses)} responses"
+            raise ModelError(f"model {self.name} gave {got} to {len(requests)} requests")
+        for request, response in zip(requests, responses, strict=True):
+            if not isinstance(response, str):
+                raise ModelError(
+                    f"model {self.name} gave {type(response).__name__} instead of text to doc "
+                    f"{request.doc_id} of {task.config.task}"
+                )
+            request.resps.append(response)
+        results = process_answers(task, instances)
+        for instance, result in zip(instances, results, strict=True):
+            prompt = instance.arguments[0]
+            yield Answer(
+                doc_id=int(instance.doc_id),
+                prompt_hash=hash_string(prompt),
+                resps=tuple(instance.resps),
+                result=result,
+                prompt_chars=len(prompt if isinstance(prompt, str) else str(prompt[0])),
+                answer_chars=sum(len(each) for each in instance.resps),
+            )
+
+
+def seed_everything(seeds: Sequence[int | None], shift: int) -> None:
+    """Seed the generators that back ends draw from, as the harness does at its start."""
+    import sys
+
+    python, numpy_seed, torch_seed = seeds[:3]
+    if python is not None:
+        random.seed(python + shift)
+    if numpy_seed is not None:
+        np.random.seed(numpy_seed + shift)  # noqa: NPY002  the generator back ends use
+    if torch_seed is not None and "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(torch_seed + shift)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

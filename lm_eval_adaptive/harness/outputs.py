@@ -1,0 +1,391 @@
+"""The files of a finished run: the ranking, and results and samples as the harness writes them.
+
+This module owns file shapes; it imports the core's verdicts and, inside functions, the harness. It
+computes nothing about models: numbers come from the session's fold over the journal.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import lm_eval_adaptive
+from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.harness.config import folder_name
+from lm_eval_adaptive.harness.task import build_instances
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lm_eval_adaptive.core.posterior import Estimates
+    from lm_eval_adaptive.core.ranker import Pair
+    from lm_eval_adaptive.harness.candidate import Candidate
+    from lm_eval_adaptive.harness.session import Fold, Session
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 1
+NORMAL_95 = 1.959963984540054
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON aside, then rename, so that no half-written file is ever seen."""
+    aside = path.with_name(f".{path.name}.part")
+    aside.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    aside.replace(path)
+
+
+def ranking_document(
+    session: Session, fold: Fold, candidates: Sequence[Candidate], warnings: Sequence[str]
+) -> dict[str, Any]:
+    """The content of a ranking file; the same for the same answers, but for nothing.
+
+    Args:
+        session: The task.
+        fold: Its final state.
+        candidates: The models, sorted by name.
+        warnings: What the reader of the ranking has to know.
+    """
+    procedure, state, scale = session.procedure, fold.state, session.scale
+    estimates = procedure.estimate(state)
+    pairs = procedure.pairs(state, estimates)
+    names = session.names
+    ranked = _ranked(pairs, len(names))
+    tied = _ties(pairs)
+    asked = state.administered
+    cost = state.answered * procedure.costs
+    raw = scale.to_raw(estimates.score)
+    raw_se = estimates.score_se * scale.width
+    bank = session.bank
+    items_full = len(bank) * len(names)
+    cost_full = float(procedure.costs.sum() * len(bank))
+    return {
+        "schema": SCHEMA,
+        "task": session.docs.name,
+        "metric": session.metric,
+        "filter": session.filter,
+        "higher_is_better": scale.higher_is_better,
+        "bank": {
+            "path": Path(bank.path).name,
+            "sha256": bank.sha256,
+            "items": len(bank),
+            "response_model": bank.info.response_model,
+            "range": [scale.lo, scale.hi],
+            "models": [model.name for model in bank.info.models],
+        },
+        "config": {
+            "adaptive": session.adaptive.choices(),
+            "models": [asdict(candidate.spec) for candidate in candidates],
+        },
+        "signature": session.recipe,
+        "versions": versions(),
+        "ranking": [
+            {
+                "rank": place,
+                "model": names[row],
+                "score": float(raw[row]),
+                "score_se": float(raw_se[row]),
+                "score_ci": _interval(raw[row], raw_se[row], scale.lo, scale.hi),
+                "ability": float(estimates.theta[row]),
+                "ability_se": float(estimates.theta_se[row]),
+                "items": int(asked[row]),
+                "cost": float(cost[row]),
+                "tied_with": [names[other] for other in ranked if other in tied[row]],
+            }
+            for place, row in enumerate(ranked, start=1)
+        ],
+        "pairs": [
+            {
+                "a": names[pair.a],
+                "b": names[pair.b],
+                "p_a_better": pair.p_a_better,
+                "verdict": pair.verdict,
+                "required": pair.required,
+            }
+            for pair in pairs
+        ],
+        "stop_reason": fold.stop_reason,
+        "items_total": int(state.answered.sum()),
+        "items_full": items_full,
+        "fraction": float(state.answered.sum() / items_full),
+        "cost_total": float(cost.sum()),
+        "cost_full": cost_full,
+        "excluded": [
+            {"doc_id": doc_id, "reason": reason} for doc_id, reason in fold.excluded.items()
+        ],
+        "warnings": list(warnings),
+        "trace": fold.trace,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the tools that made a file."""
+    from importlib.metadata import version
+
+    return {"lm_eval_adaptive": lm_eval_adaptive.__version__, "lm_eval": version("lm_eval")}
+
+
+def _ranked(pairs: Sequence[Pair], count: int) -> list[int]:
+    """Rows best first: a row is beaten by as many as stand before it."""
+    if count == 1:
+        return [0]
+    worse = Counter(pair.b for pair in pairs)
+    return sorted(range(count), key=lambda row: worse[row])
+
+
+def _ties(pairs: Sequence[Pair]) -> dict[int, set[int]]:
+    tied: dict[int, set[int]] = {row: set() for pair in pairs for row in (pair.a, pair.b)}
+    for pair in pairs:
+        if pair.verdict in ("undecided", "equivalent"):
+            tied[pair.a].add(pair.b)
+            tied[pair.b].add(pair.a)
+    return tied or {0: set()}
+
+
+def _interval(score: float, error: float, lo: float, hi: float) -> list[float]:
+    """95 % interval of a score, within the metric's range."""
+    half = NORMAL_95 * error
+    return [float(np.clip(score - half, lo, hi)), float(np.clip(score + half, lo, hi))]
+
+
+def run_warnings(session: Session, fold: Fold) -> list[str]:
+    """What the answers themselves give reason to say."""
+    found = list(session.notices)
+    counts: Counter[str] = Counter()
+    empty: Counter[str] = Counter()
+    clipped: Counter[str] = Counter()
+    for record in fold.answers:
+        counts[record["model"]] += 1
+        empty[record["model"]] += all(not str(resp).strip() for resp in record["resps"])
+        clipped[record["model"]] += bool(record["clipped"])
+    for model in sorted(counts):
+        if empty[model]:
+            found.append(f"{model}: {empty[model]} of {counts[model]} answers are empty")
+        if clipped[model]:
+            found.append(
+                f"{model}: {clipped[model]} of {counts[model]} scores lie outside the bank's range "
+                f"[{session.scale.lo:g}, {session.scale.hi:g}] and were clipped"
+            )
+    if fold.excluded:
+        found.append(
+            f"{len(fold.excluded)} document(s) were left out for all models, see `excluded`"
+        )
+    prompts = _prompt_mismatch(session, fold)
+    if prompts:
+        found.append(prompts)
+    return found
+
+
+def _prompt_mismatch(session: Session, fold: Fold) -> str:
+    """Whether prompts differ from those the bank was calibrated with."""
+    known = [
+        (session.bank.prompt_hash[session.item_of[record["doc_id"]]], record["prompt_hash"])
+        for record in fold.answers
+    ]
+    compared = [(then, now) for then, now in known if then]
+    other = sum(then != now for then, now in compared)
+    if not other:
+        return ""
+    return (
+        f"{other} of {len(compared)} prompts differ from the bank's calibration prompts (another "
+        "num_fewshot, template or instruction): difficulties may have shifted"
+    )
+
+
+def ranked_rows(session: Session, estimates: Estimates) -> list[tuple[str, float, float]]:
+    """(model, score, standard error) in raw units, in the session's order of models."""
+    raw = session.scale.to_raw(estimates.score)
+    errors = estimates.score_se * session.scale.width
+    return [(name, float(raw[row]), float(errors[row])) for row, name in enumerate(session.names)]
+
+
+def recorded_lm(candidate: Candidate, task: Any, responses: dict[int, tuple[str, ...]]) -> Any:
+    """An ``LM`` that repeats a candidate's recorded answers, by document id.
+
+    Everything else (tokenizer, chat template, model information) is the live model's.
+    """
+    from lm_eval.api.model import LM
+
+    class RecordedLM(LM):  # type: ignore[misc]  # the harness is untyped
+        def __init__(self) -> None:
+            super().__init__()
+            self._served: Counter[int] = Counter()
+
+        def generate_until(self, requests: list[Any]) -> list[str]:
+            found = []
+            for request in requests:
+                doc_id = int(request.doc_id)
+                found.append(responses[doc_id][self._served[doc_id]])
+                self._served[doc_id] += 1
+            return found
+
+        def loglikelihood(self, requests: list[Any]) -> list[Any]:
+            raise ModelError(f"{len(requests)} recorded answers are texts, not likelihoods")
+
+        def loglikelihood_rolling(self, requests: list[Any]) -> list[Any]:
+            raise ModelError(f"{len(requests)} recorded answers are texts, not likelihoods")
+
+        def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+            return candidate.lm.apply_chat_template(*args, **kwargs)
+
+        def chat_template(self, chat_template: bool | str = False) -> Any:
+            return candidate.lm.chat_template(chat_template)
+
+        @property
+        def tokenizer_name(self) -> str:
+            return str(candidate.lm.tokenizer_name)
+
+        def __getattr__(self, name: str) -> Any:
+            live = candidate.loaded
+            if name.startswith("_") or live is None:
+                raise AttributeError(name)
+            return getattr(live, name)
+
+    del task
+    return RecordedLM()
+
+
+def write_results(
+    session: Session,
+    fold: Fold,
+    candidate: Candidate,
+    task: Any,
+    task_manager: Any,
+    output_path: Path,
+    block: dict[str, Any],
+) -> tuple[dict[str, Any], list[Path]]:
+    """Write one model's results and samples files by one stock call of the harness.
+
+    The call is given the chosen documents, the recorded answers and the recorded metric values, so
+    that nothing is asked or computed again. The plain means over chosen documents are biased;
+    ``results[task]`` holds the estimate of the whole benchmark's score in their place.
+
+    Args:
+        session: The task.
+        fold: Its final state.
+        candidate: The model.
+        task: The model's served task.
+        task_manager: The harness's task manager.
+        output_path: The run's folder.
+        block: What goes under the top-level key ``adaptive``.
+
+    Returns:
+        The harness's results, and the files written.
+
+    Raises:
+        ModelError: The harness could not write them; the journal holds everything.
+    """
+    from lm_eval import simple_evaluate
+    from lm_eval.loggers import EvaluationTracker
+
+    records = [record for record in fold.answers if record["model"] == candidate.name]
+    records = [record for record in records if record["doc_id"] not in fold.excluded]
+    if not records:
+        return {}, []
+    doc_ids = sorted(int(record["doc_id"]) for record in records)
+    task.choose(doc_ids)
+    task.recorded = {
+        (int(record["doc_id"]), name): values
+        for record in records
+        for name, values in record["metrics"].items()
+    }
+    responses = {int(record["doc_id"]): tuple(record["resps"]) for record in records}
+    settings = candidate.settings
+    tracker = EvaluationTracker(**{**settings.hf_hub_log_args, "output_path": str(output_path)})
+    seeds = settings.seed
+    results = simple_evaluate(
+        model=recorded_lm(candidate, task, responses),
+        model_args=dict(candidate.spec.model_args),
+        tasks=[task],
+        num_fewshot=settings.num_fewshot,
+        batch_size=settings.batch_size,
+        device=settings.device,
+        use_cache=None,
+        bootstrap_iters=0,
+        log_samples=True,
+        evaluation_tracker=tracker,
+        system_instruction=settings.system_instruction,
+        apply_chat_template=settings.apply_chat_template,
+        fewshot_as_multiturn=bool(settings.fewshot_as_multiturn),
+        gen_kwargs=settings.gen_kwargs or None,
+        task_manager=task_manager,
+        random_seed=seeds[0],
+        numpy_random_seed=seeds[1],
+        torch_random_seed=seeds[2],
+        fewshot_random_seed=seeds[3],
+        confirm_run_unsafe_code=settings.confirm_run_unsafe_code,
+        metadata=settings.metadata,
+    )
+    results["config"]["model"] = candidate.spec.model
+    results["config"]["use_cache"] = settings.use_cache
+    _put_estimates(results, session, block)
+    general = tracker.general_config_tracker
+    general.model_source = candidate.spec.model
+    general.model_name = candidate.name
+    general.model_name_sanitized = folder_name(candidate.name)
+    samples = results.pop("samples")
+    # The tracker turns answers into text in place; the caller gets them as they were.
+    kept = copy.deepcopy(samples)
+    tracker.save_results_aggregated(results=results, samples=samples)
+    name = session.docs.name
+    tracker.save_results_samples(task_name=name, samples=samples[name])
+    folder = output_path / folder_name(candidate.name)
+    date_id = getattr(tracker, "date_id", "")
+    files = [folder / f"results_{date_id}.json", folder / f"samples_{name}_{date_id}.jsonl"]
+    for file in files:
+        if not file.is_file():  # the tracker swallows its own errors
+            raise ModelError(
+                f"could not write {file}; is the disk full or the folder read-only? all answers "
+                f"are in {output_path / 'journal.jsonl'}: free some room and use --resume "
+                f"{output_path}"
+            )
+    results["samples"] = kept
+    return results, files
+
+
+def _put_estimates(results: dict[str, Any], session: Session, block: dict[str, Any]) -> None:
+    name = session.docs.name
+    table = results["results"][name]
+    plain = {key: value for key, value in table.items() if "," in key}
+    for key in plain:
+        del table[key]
+    table[f"{session.metric},adaptive"] = block["score"]
+    table[f"{session.metric}_stderr,adaptive"] = block["score_se"]
+    results["adaptive"] = {
+        name: {
+            **block,
+            "note": (
+                "the score is the estimate for all documents of the bank; means over the chosen "
+                "documents are biased and are no score of the task"
+            ),
+            "mean_over_chosen": {
+                key: value for key, value in plain.items() if "_stderr," not in key
+            },
+        }
+    }
+
+
+def check_prompts(session: Session, fold: Fold, candidate: Candidate, task: Any) -> list[int]:
+    """Documents whose recorded prompt is not the one the task renders now.
+
+    A resumed run uses it: a prompt that changed since would mix two tests.
+    """
+    from lm_eval.utils import hash_string
+
+    records = [record for record in fold.answers if record["model"] == candidate.name]
+    if not records:
+        return []
+    last = records[-1]
+    (instance,) = build_instances(
+        task, [int(last["doc_id"])], candidate.prompt, candidate.chat_template()
+    )
+    del session
+    changed = hash_string(instance.arguments[0]) != last["prompt_hash"]
+    return [int(last["doc_id"])] if changed else []

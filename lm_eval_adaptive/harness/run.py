@@ -1,0 +1,505 @@
+"""``run --adaptive`` and the Python API: from a validated request to a ranking and its files.
+
+This module owns the loop: ask what the procedure says, write the journal, ask again. It imports
+every other part of the harness layer; what to ask is decided by ``core.procedure`` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.core.procedure import Stop
+from lm_eval_adaptive.errors import AdaptiveError, DataError, Interrupted, ModelError, UsageError
+from lm_eval_adaptive.harness.candidate import Candidate
+from lm_eval_adaptive.harness.config import (
+    AdaptiveConfig,
+    CandidateSpec,
+    HarnessSettings,
+    make_candidates,
+)
+from lm_eval_adaptive.harness.journal import NAME, SCHEMA, Journal, read_journal
+from lm_eval_adaptive.harness.outputs import (
+    check_prompts,
+    ranking_document,
+    run_warnings,
+    versions,
+    write_json,
+    write_results,
+)
+from lm_eval_adaptive.harness.session import Fold, Session, check_same
+from lm_eval_adaptive.harness.task import TaskDocs, load_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[Session, Fold, str], None]
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """What a run found on one task.
+
+    Attributes:
+        ranking: The content of the ranking file.
+        results: The harness's results of each model.
+        files: The files written, the ranking first.
+    """
+
+    ranking: dict[str, Any]
+    results: dict[str, dict[str, Any]]
+    files: list[Path]
+
+
+@dataclass
+class RunOutcome:
+    """What a run found.
+
+    Attributes:
+        output_path: The run's folder.
+        tasks: Outcome by task.
+    """
+
+    output_path: Path
+    tasks: dict[str, TaskOutcome] = field(default_factory=dict)
+
+
+def tasks_folder() -> Path:
+    """Where this package's own tasks are: inside the wheel, or beside a source checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "tasks"
+    return installed if installed.is_dir() else package.parent / "tasks"
+
+
+def include_paths(include_path: Any) -> list[str]:
+    """Folders to look for tasks in: this package's, then the user's, which take precedence."""
+    own = [str(tasks_folder())]
+    if not include_path:
+        return own
+    given = include_path if isinstance(include_path, list | tuple) else [include_path]
+    for each in given:
+        if not Path(each).exists():
+            raise UsageError(f"--include_path {each}: no such folder")
+    return own + [str(each) for each in given]
+
+
+def make_task_manager(settings: HarnessSettings) -> Any:
+    """A task manager that knows the named tasks.
+
+    Reading the harness's own thousands of task files takes seconds, so they are read only when a
+    name is not found in this package's and the user's folders.
+    """
+    from lm_eval.tasks import TaskManager
+
+    paths = include_paths(settings.include_path)
+    names = [task for task in settings.tasks if isinstance(task, str)]
+    manager = TaskManager(
+        include_path=paths, include_defaults=False, metadata=dict(settings.metadata)
+    )
+    if all(name in manager.all_tasks or name.endswith((".yaml", ".yml")) for name in names):
+        return manager
+    return TaskManager(include_path=paths, metadata=dict(settings.metadata))
+
+
+def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
+    """Task names, files and patterns as a list of single tasks, in the user's order.
+
+    Raises:
+        UsageError: A name is unknown; the message names near ones.
+    """
+    import difflib
+    from glob import glob
+
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found: list[Any] = []
+    for task in tasks:
+        if not isinstance(task, str):
+            found.append(task)
+            continue
+        if task.endswith((".yaml", ".yml")):
+            files = sorted(glob(task))  # noqa: PTH207  a pattern may be absolute
+            if not files:
+                raise UsageError(f"no task file {task}")
+            for file in files:
+                config = load_yaml(str(Path(file).resolve()), resolve_func=True)
+                metadata = dict(config.get("metadata") or {})
+                config["metadata"] = {**metadata, "config_source": str(Path(file).resolve())}
+                found.append(config)
+            continue
+        matches = manager.match_tasks([task])
+        if not matches:
+            near = difflib.get_close_matches(task, manager.all_tasks, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "`ls tasks` lists them"
+            raise UsageError(f"no task {task!r}; {hint}")
+        found.extend(match for match in matches if match not in found)
+    if not found:
+        raise UsageError("name a task with --tasks")
+    return found
+
+
+def default_output_path() -> Path:
+    """Where a run writes when the user did not say: nothing a model answered may be lost."""
+    return Path("adaptive_results") / datetime.now().strftime("%Y-%m-%dT%H-%M-%S")  # noqa: DTZ005
+
+
+class AdaptiveRun:
+    """One invocation: several models, one or more tasks.
+
+    Args:
+        candidates: The models, sorted by name.
+        settings: The harness's options.
+        adaptive: The adaptive options.
+        resume: Folder of the run to go on with, None for a new one.
+        command: The command line, kept in the journal.
+        listener: Called after every round and at each task's end, for progress.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[CandidateSpec],
+        settings: HarnessSettings,
+        adaptive: AdaptiveConfig,
+        *,
+        resume: Path | None = None,
+        command: Sequence[str] = (),
+        listener: Listener | None = None,
+    ) -> None:
+        self.settings = settings
+        self.adaptive = adaptive
+        self.resume = resume
+        self.command = list(command)
+        self.output_path = resume or Path(settings.output_path or default_output_path())
+        self.candidates = [Candidate(spec, settings) for spec in candidates]
+        self._listen: Listener = listener or (lambda session, fold, event: None)
+
+    def run(self) -> RunOutcome:
+        """Ask, rank, write.
+
+        Raises:
+            AdaptiveError: See the tree in ``errors``; everything asked so far is in the journal.
+        """
+        with _quiet_harness():
+            for candidate in self.candidates:
+                candidate.check()
+            manager = make_task_manager(self.settings)
+            sessions = self._sessions(manager)
+            records, journal = self._open_journal(sessions)
+            with journal:
+                outcome = RunOutcome(self.output_path)
+                try:
+                    for session in sessions:
+                        fold = self._play(session, records, journal)
+                        outcome.tasks[session.docs.name] = self._conclude(session, fold, manager)
+                except KeyboardInterrupt:
+                    raise Interrupted(
+                        f"stopped by you; all answers so far are in {journal.path}; go on with "
+                        f"--resume {self.output_path}"
+                    ) from None
+                except ModelError as error:
+                    if "--resume" in str(error):
+                        raise
+                    raise ModelError(
+                        f"{error}; all answers so far are in {journal.path}: mend the cause and go "
+                        f"on with --resume {self.output_path}"
+                    ) from error
+                return outcome
+
+    def _sessions(self, manager: Any) -> list[Session]:
+        specs = [candidate.spec for candidate in self.candidates]
+        size = max(candidate.batch for candidate in self.candidates)
+        found = []
+        for name in resolve_tasks(manager, self.settings.tasks):
+            docs = TaskDocs(load_task(manager, name))
+            found.append(Session(docs, self.adaptive, specs, size, self.settings.seed[1] or 0))
+        return found
+
+    def _header(self, sessions: Sequence[Session]) -> dict[str, Any]:
+        """What must be equal for a run to be resumed."""
+        settings = self.settings
+        return {
+            "tasks": {
+                session.docs.name: {
+                    "signature": session.recipe,
+                    "bank_sha256": session.bank.sha256,
+                    "documents": len(session.docs),
+                }
+                for session in sessions
+            },
+            "models": {candidate.name: asdict(candidate.spec) for candidate in self.candidates},
+            "adaptive": self.adaptive.choices(),
+            "settings": {
+                "num_fewshot": settings.num_fewshot,
+                "system_instruction": settings.system_instruction,
+                "apply_chat_template": settings.apply_chat_template,
+                "fewshot_as_multiturn": settings.fewshot_as_multiturn,
+                "gen_kwargs": settings.gen_kwargs,
+                "seed": list(settings.seed),
+            },
+            "versions": versions(),
+        }
+
+    def _open_journal(self, sessions: Sequence[Session]) -> tuple[list[dict[str, Any]], Journal]:
+        import json
+
+        path = self.output_path / NAME
+        header = json.loads(json.dumps(self._header(sessions), default=str))
+        if self.resume is not None:
+            records, notices = read_journal(path)
+            for notice in notices:
+                log.warning(notice)
+            check_same(records[0]["config"], header)
+            return records[1:], Journal(path)
+        if path.exists():
+            self._put_away(path)
+        journal = Journal(path)
+        journal.write("run", schema=SCHEMA, config=header, command=self.command)
+        journal.sync()
+        return [], journal
+
+    def _put_away(self, path: Path) -> None:
+        """Keep an earlier run's journal under another name; refuse when that run is unfinished."""
+        records, _ = read_journal(path)
+        tasks = set(records[0]["config"]["tasks"])
+        ended = {record["task"] for record in records if record["type"] == "end"}
+        if tasks - ended:
+            raise UsageError(
+                f"{self.output_path} holds an unfinished run; go on with --resume "
+                f"{self.output_path}, or choose another --output_path"
+            )
+        number = 1
+        while (kept := path.with_name(f"journal_{number}.jsonl")).exists():
+            number += 1
+        path.rename(kept)
+
+    def _play(
+        self, session: Session, records: Sequence[Mapping[str, Any]], journal: Journal
+    ) -> Fold:
+        """Ask until the procedure stops."""
+        fold = Fold(session)
+        name = session.docs.name
+        for record in records:
+            if record.get("task") == name:
+                fold.take(record)
+        served: dict[str, Any] = {}
+
+        def task_of(candidate: Candidate) -> Any:
+            if candidate.name not in served:
+                served[candidate.name] = candidate.serve(session.docs)
+                self._check_unchanged(session, fold, candidate, served[candidate.name])
+            return served[candidate.name]
+
+        self._listen(session, fold, "start")
+        while not fold.stop_reason:
+            open_round = fold.open_round()
+            if open_round is None:
+                step = session.procedure.next(fold.state)
+                if isinstance(step, Stop):
+                    fold.take(journal.write("end", task=name, stop_reason=step.reason))
+                    journal.sync()
+                    break
+                asks = [
+                    {
+                        "model": session.names[ask.model],
+                        "doc_ids": session.doc_ids_of(ask.items),
+                    }
+                    for ask in step.asks
+                ]
+                fold.take(journal.write("round", task=name, round=fold.rounds + 1, asks=asks))
+                journal.sync()
+                continue
+            ask = open_round.asks[0]
+            candidate = self.candidates[ask.model]
+            self._ask(session, fold, journal, candidate, task_of(candidate), ask.items)
+            if fold.open_round() is None:
+                self._listen(session, fold, "round")
+        self._listen(session, fold, "end")
+        return fold
+
+    def _check_unchanged(
+        self, session: Session, fold: Fold, candidate: Candidate, task: Any
+    ) -> None:
+        if self.resume is None:
+            return
+        for doc_id in check_prompts(session, fold, candidate, task):
+            raise DataError(
+                f"--resume: the prompt of doc {doc_id} for {candidate.name} is not the one that "
+                f"was asked before; the task {session.docs.name} or its settings changed: start a "
+                "new run"
+            )
+
+    def _ask(
+        self,
+        session: Session,
+        fold: Fold,
+        journal: Journal,
+        candidate: Candidate,
+        task: Any,
+        items: Sequence[int],
+    ) -> None:
+        """Ask one model some documents and journal each answer as it is scored."""
+        name = session.docs.name
+        doc_ids = session.doc_ids_of(items)
+        for answer in candidate.ask(task, doc_ids, fold.rounds):
+            scored = session.score(answer)
+            record = journal.write(
+                "answer",
+                task=name,
+                round=fold.rounds,
+                model=candidate.name,
+                doc_id=answer.doc_id,
+                prompt_hash=answer.prompt_hash,
+                resps=list(answer.resps),
+                filtered=_plain(answer.result.filtered),
+                metrics=_plain(answer.result.metrics),
+                raw_score=scored.raw_score,
+                score=scored.score,
+                clipped=scored.clipped,
+                prompt_chars=answer.prompt_chars,
+                answer_chars=answer.answer_chars,
+            )
+            fold.take(record)
+            if scored.problem and answer.doc_id not in fold.excluded:
+                fold.take(
+                    journal.write(
+                        "excluded",
+                        task=name,
+                        doc_id=answer.doc_id,
+                        reason=f"{candidate.name}: {scored.problem}",
+                    )
+                )
+        journal.sync()
+
+    def _conclude(self, session: Session, fold: Fold, manager: Any) -> TaskOutcome:
+        """Write the files of a finished task."""
+        name = session.docs.name
+        document = ranking_document(session, fold, self.candidates, run_warnings(session, fold))
+        by_model = {entry["model"]: entry for entry in document["ranking"]}
+        results: dict[str, dict[str, Any]] = {}
+        files: list[Path] = []
+        for candidate in self.candidates:
+            block = {**by_model[candidate.name], "stop_reason": fold.stop_reason}
+            block["signature"] = document["signature"]
+            task = candidate.serve(session.docs)
+            results[candidate.name], written = write_results(
+                session, fold, candidate, task, manager, self.output_path, block
+            )
+            files += written
+        date_id = datetime.now().isoformat().replace(":", "-")  # noqa: DTZ005  as the harness
+        path = self.output_path / f"ranking_{name}_{date_id}.json"
+        document = {**document, "date": date_id}
+        write_json(path, document)
+        return TaskOutcome(document, results, [path, *files])
+
+
+def _plain(value: Any) -> Any:
+    """A metric value or filtered response as JSON can hold it: numpy numbers become Python's."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", None) == 1:
+        return _plain(item())
+    if callable(getattr(value, "tolist", None)):
+        return _plain(value.tolist())
+    return str(value)
+
+
+@contextmanager
+def _quiet_harness() -> Iterator[None]:
+    """Keep the harness's progress bars and info lines out of the way unless asked for."""
+    logger = logging.getLogger("lm_eval")
+    before = logger.level
+    bars = os.environ.get("TQDM_DISABLE")
+    if not os.environ.get("LMEVAL_LOG_LEVEL"):
+        logger.setLevel(logging.ERROR)
+        os.environ["TQDM_DISABLE"] = "1"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        if bars is None:
+            os.environ.pop("TQDM_DISABLE", None)
+
+
+def simple_evaluate(
+    models: Sequence[Mapping[str, Any] | CandidateSpec],
+    tasks: Sequence[Any],
+    adaptive: AdaptiveConfig | None = None,
+    *,
+    resume: str | Path | None = None,
+    **harness: Any,
+) -> dict[str, Any]:
+    """Rank several models adaptively; the Python face of ``run --adaptive``.
+
+    Args:
+        models: Candidates: mappings ``{name, model, model_args, cost, gen_kwargs,
+            apply_chat_template, system_instruction, batch_size, device}``, or specs.
+        tasks: Names of tasks, YAML paths or configurations.
+        adaptive: The adaptive options; defaults otherwise.
+        resume: Folder of a run to go on with.
+        **harness: Keywords of ``lm_eval.simple_evaluate`` (``num_fewshot``, ``gen_kwargs``,
+            ``apply_chat_template``, ``random_seed`` …), and ``output_path``, ``include_path``.
+
+    Returns:
+        ``{"results": {task: {model: harness results}}, "ranking": {task: ranking document},
+        "files": {task: [paths]}, "output_path": path}``.
+
+    Raises:
+        AdaptiveError: As the command line, with the same texts.
+    """
+    _register()
+    entries = [asdict(each) if isinstance(each, CandidateSpec) else dict(each) for each in models]
+    seeds = tuple(
+        harness.pop(name, default)
+        for name, default in (
+            ("random_seed", 0),
+            ("numpy_random_seed", 1234),
+            ("torch_random_seed", 1234),
+            ("fewshot_random_seed", 1234),
+        )
+    )
+    refused = {"limit", "samples", "predict_only", "cache_requests", "model", "model_args"}
+    for name in sorted(refused & harness.keys()):
+        raise UsageError(f"adaptive runs do not take {name}; see the README on what is asked")
+    known = set(HarnessSettings.__dataclass_fields__)
+    unknown = sorted(set(harness) - known)
+    if unknown:
+        raise UsageError(
+            f"unknown keyword(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+    settings = replace(HarnessSettings(**harness), tasks=tuple(tasks), seed=seeds)
+    run = AdaptiveRun(
+        make_candidates(entries, "models"),
+        settings,
+        adaptive or AdaptiveConfig(),
+        resume=None if resume is None else Path(resume),
+    )
+    outcome = run.run()
+    return {
+        "results": {name: each.results for name, each in outcome.tasks.items()},
+        "ranking": {name: each.ranking for name, each in outcome.tasks.items()},
+        "files": {name: each.files for name, each in outcome.tasks.items()},
+        "output_path": outcome.output_path,
+    }
+
+
+def _register() -> None:
+    from lm_eval_adaptive.harness.replay import register
+
+    register()
+
+
+__all__ = ["AdaptiveError", "AdaptiveRun", "RunOutcome", "TaskOutcome", "simple_evaluate"]

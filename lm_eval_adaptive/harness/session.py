@@ -1,0 +1,303 @@
+"""One task of an adaptive run: its documents, bank and rules, and what the journal says of it.
+
+This module owns the fold from journal records to the core's state, and the check that a bank fits
+a task. It imports the core, the task wrapper and the log of records; it asks no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.calibration import refit
+from lm_eval_adaptive.core.procedure import Ask, Procedure, Round
+from lm_eval_adaptive.errors import BankError, DataError, TaskError
+from lm_eval_adaptive.harness.calibrate import match_documents
+from lm_eval_adaptive.harness.config import bank_signature, metric_and_filter, signature
+from lm_eval_adaptive.harness.scoring import document_score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lm_eval_adaptive.core.procedure import RunState
+    from lm_eval_adaptive.harness.candidate import Answer
+    from lm_eval_adaptive.harness.config import AdaptiveConfig, CandidateSpec
+    from lm_eval_adaptive.harness.task import TaskDocs
+
+
+@dataclass(frozen=True)
+class ScoredAnswer:
+    """An answer's number.
+
+    Attributes:
+        raw_score: In the metric's units; None where the document is to be left out.
+        score: In [0, 1]; None likewise.
+        clipped: Whether the raw score lay outside the bank's range.
+        problem: Why the document is to be left out, "" where it is not.
+    """
+
+    raw_score: float | None
+    score: float | None
+    clipped: bool
+    problem: str
+
+
+def find_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
+    """The bank for a task: the user's, else the one its YAML names.
+
+    Raises:
+        BankError: There is none, or it cannot be read.
+    """
+    given = adaptive.bank_for(docs.name)
+    if given is not None:
+        return ItemBank.load(given)
+    named = docs.metadata.get("bank")
+    if named:
+        path = Path(str(named))
+        source = (docs.task.config.metadata or {}).get("config_source")
+        if not path.is_absolute() and source and source != "inline":
+            path = Path(source).parent / path
+        return ItemBank.load(path)
+    raise BankError(
+        f"no bank for task {docs.name}: its YAML names none under metadata.adaptive.bank; make one "
+        f"with `lm-eval-adaptive calibrate --task {docs.name} …` and pass it with --bank"
+    )
+
+
+class Session:
+    """One task with its bank and rules.
+
+    Args:
+        docs: The task's documents.
+        adaptive: The run's options.
+        candidates: The models, sorted by name.
+        round_size: Items a model is asked at once where the user did not say.
+        seed: Seed of the random sampler.
+
+    Raises:
+        BankError: There is no bank, or it is of another task, metric or filter.
+        DataError: The bank's items are not among the documents.
+        UsageError: The rules cannot be met.
+    """
+
+    def __init__(
+        self,
+        docs: TaskDocs,
+        adaptive: AdaptiveConfig,
+        candidates: Sequence[CandidateSpec],
+        round_size: int,
+        seed: int,
+    ) -> None:
+        self.docs = docs
+        self.adaptive = adaptive
+        self.bank = refit(find_bank(docs, adaptive), adaptive.response_model)
+        self.notices: list[str] = []
+        self._check_bank()
+        info = self.bank.info
+        self.metric, self.filter, self.scale = info.metric, info.filter, info.scale
+        where, notices = match_documents(self.bank, docs.keys)
+        self.notices += notices
+        self.doc_ids = np.array([-1 if each is None else each for each in where])
+        self.item_of = {int(doc): item for item, doc in enumerate(self.doc_ids) if doc >= 0}
+        self.names = [spec.name for spec in candidates]
+        repeats = int(docs.task.config.repeats or 1)
+        self.procedure = Procedure(
+            self.bank,
+            [spec.cost * repeats for spec in candidates],
+            adaptive.procedure(self.scale.width, round_size, seed),
+        )
+
+    def _check_bank(self) -> None:
+        info, where = self.bank.info, self.bank.path
+        if info.task != self.docs.name:
+            raise BankError(
+                f"bank {where} was made for task {info.task}, this run is of task "
+                f"{self.docs.name}; pass the right bank with --bank, or recalibrate"
+            )
+        if self.adaptive.metric is not None:
+            metric, filter_name = metric_and_filter(self.adaptive.metric)
+            if metric != info.metric:
+                raise BankError(
+                    f"bank {where} ranks by {info.metric}, --metric asks for {metric}; leave "
+                    "--metric out, or calibrate a bank for that metric"
+                )
+            if filter_name is not None and filter_name != info.filter:
+                raise BankError(
+                    f"bank {where} was calibrated on filter {info.filter}, --metric asks for "
+                    f"{filter_name}; calibrate a bank for that filter"
+                )
+        filters = [each.name for each in self.docs.task._filters]  # noqa: SLF001
+        if info.filter not in filters:
+            raise BankError(
+                f"bank {where} was calibrated on filter {info.filter}, task {self.docs.name} has "
+                f"{', '.join(filters)}; recalibrate it on logs of this version of the task"
+            )
+        if info.task_version and info.task_version != self.docs.version:
+            raise BankError(
+                f"bank {where} was made for version {info.task_version} of task "
+                f"{self.docs.name}, this is version {self.docs.version}; recalibrate it, or use "
+                "the version of the task it was made for"
+            )
+
+    @property
+    def recipe(self) -> str:
+        """The run's signature: what has to be equal for a ranking to come out again."""
+        import lm_eval_adaptive
+
+        rules = self.procedure.config
+        parts: dict[str, Any] = {
+            "task": self.docs.name,
+            "version": self.docs.version,
+            "metric": self.metric,
+            "filter": self.filter,
+            "bank": bank_signature(self.bank),
+            "response": self.bank.info.response_model,
+            "sampler": rules.sampler,
+            "round": rules.round_size,
+            "conf": rules.rule.confidence,
+            "corr": rules.rule.correction,
+            "pairs": rules.rule.pairs,
+            "min": self.procedure.min_items,
+            "max": self.procedure.max_items,
+            "seed": rules.seed,
+            "lea": lm_eval_adaptive.__version__,
+        }
+        if rules.rule.equivalence:
+            parts["equiv"] = self.adaptive.equivalence
+        for name in ("budget", "budget_items", "items_per_model", "precision"):
+            if getattr(rules, name) is not None:
+                parts[name] = getattr(self.adaptive, name)
+        return signature(parts)
+
+    def score(self, answer: Answer) -> ScoredAnswer:
+        """The number of an answer under the bank's metric and range.
+
+        Raises:
+            TaskError: The task's metrics do not hold the bank's metric at all.
+            DataError: The metric's values are no numbers.
+        """
+        result = answer.result
+        if result.error and self.filter not in result.metrics:
+            return ScoredAnswer(None, None, clipped=False, problem=f"metric failed: {result.error}")
+        metrics = result.metrics[self.filter]
+        if self.metric not in metrics:
+            raise TaskError(
+                f"task {self.docs.name} gives no metric {self.metric!r}; it has "
+                f"{', '.join(metrics) or 'none'}: calibrate a bank for one of them"
+            )
+        if metrics[self.metric] is None:
+            return ScoredAnswer(None, None, clipped=False, problem=f"{self.metric} is missing")
+        raw = document_score(self.metric, metrics[self.metric])
+        if not np.isfinite(raw):
+            return ScoredAnswer(None, None, clipped=False, problem=f"{self.metric} is {raw}")
+        clipped = bool(self.scale.outside(raw))
+        return ScoredAnswer(raw, float(self.scale.to_score(raw)), clipped=clipped, problem="")
+
+    def start(self) -> RunState:
+        """No answers yet."""
+        return self.procedure.start(self.doc_ids >= 0)
+
+    def doc_ids_of(self, items: Iterable[int]) -> list[int]:
+        """The true document ids of items."""
+        return [int(self.doc_ids[item]) for item in items]
+
+
+class Fold:
+    """The state of a session after some journal records, and the round that is still open.
+
+    Args:
+        session: The task.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.state: RunState = session.start()
+        self.rounds = 0
+        self.stop_reason = ""
+        self.answers: list[dict[str, Any]] = []
+        self.excluded: dict[int, str] = {}
+        self.trace: list[dict[str, Any]] = []
+        self._rows = {name: row for row, name in enumerate(session.names)}
+        self._open: dict[tuple[int, int], None] = {}
+        self._fresh: list[dict[str, Any]] = []
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Apply one record of this task."""
+        kind = record["type"]
+        if kind == "round":
+            self.rounds = int(record["round"])
+            for ask in record["asks"]:
+                for doc_id in ask["doc_ids"]:
+                    self._open[self._rows[ask["model"]], int(doc_id)] = None
+        elif kind == "answer":
+            self._answer(record)
+        elif kind == "excluded":
+            doc_id = int(record["doc_id"])
+            self.excluded[doc_id] = str(record["reason"])
+            self.state.exclude(self.session.item_of[doc_id])
+            self._open = {key: None for key in self._open if key[1] != doc_id}
+            self._settle()
+        elif kind == "end":
+            self.stop_reason = str(record["stop_reason"])
+
+    def _answer(self, record: Mapping[str, Any]) -> None:
+        row, doc_id = self._rows[record["model"]], int(record["doc_id"])
+        self._open.pop((row, doc_id), None)
+        self.answers.append(dict(record))
+        score = record["score"]
+        item = self.session.item_of[doc_id]
+        self.state.record(row, item, np.nan if score is None else float(score))
+        self._fresh.append(self.answers[-1])
+        self._settle()
+
+    def _settle(self) -> None:
+        """When a round is complete, note how each of its answers left its model."""
+        if self._open or not self._fresh:
+            return
+        estimates = self.session.procedure.estimate(self.state)
+        for record in self._fresh:
+            row = self._rows[record["model"]]
+            self.trace.append(
+                {
+                    "step": len(self.trace) + 1,
+                    "round": self.rounds,
+                    "model": record["model"],
+                    "doc_id": record["doc_id"],
+                    "raw_score": record["raw_score"],
+                    "score": record["score"],
+                    "ability": float(estimates.theta[row]),
+                    "ability_se": float(estimates.theta_se[row]),
+                }
+            )
+        self._fresh = []
+
+    def open_round(self) -> Round | None:
+        """What of the last round is not answered yet; None when it is complete."""
+        if not self._open:
+            return None
+        asks: dict[int, list[int]] = {}
+        for row, doc_id in self._open:
+            asks.setdefault(row, []).append(self.session.item_of[doc_id])
+        return Round(tuple(Ask(row, tuple(items)) for row, items in asks.items()))
+
+
+def check_same(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> None:
+    """Refuse to resume a run under another configuration, naming the first difference.
+
+    Raises:
+        DataError: Something differs.
+    """
+    for key in sorted({*then, *now}):
+        old, new = then.get(key), now.get(key)
+        name = f"{path}{key}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            check_same(old, new, f"{name}.")
+        elif old != new:
+            raise DataError(
+                f"--resume: {name} was {old!r} when the run began and is {new!r} now; resume with "
+                "the original settings (--resume DIR alone takes them all), or start a new run"
+            )
