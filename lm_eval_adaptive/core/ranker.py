@@ -136,7 +136,8 @@ def _holm(p_values: FloatArray, alpha: float) -> NDArray[np.bool_]:
     rejected = np.zeros(len(p_values), dtype=bool)
     ranked = np.argsort(p_values, kind="stable")
     for step, index in enumerate(ranked):
-        if p_values[index] > alpha / (len(p_values) - step):
+        # At the bound itself nothing is decided, as for a pair without correction.
+        if p_values[index] >= alpha / (len(p_values) - step):
             break
         rejected[index] = True
     return rejected

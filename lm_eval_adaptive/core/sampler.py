@@ -63,13 +63,17 @@ class FisherSampler:
         free = available.copy()
         free[pending] = False
         weights = estimates.weights[model]
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(weights)
         theta = estimates.theta[[model]]
         informative = self._posterior.item_information(weights[None, :], theta)[0]
         precision = float(informative[pending].sum())
         chosen: list[int] = []
         for _ in range(min(count, int(free.sum()))):
             if precision > 0.0:
-                narrowed = weights * np.exp(-0.5 * precision * (estimates.grid - theta[0]) ** 2)
+                # Scaled by its peak: very precise items would underflow at every grid point.
+                height = log_weights - 0.5 * precision * (estimates.grid - theta[0]) ** 2
+                narrowed = np.exp(height - height.max())
                 narrowed = narrowed / narrowed.sum()
                 informative = self._posterior.item_information(narrowed[None, :], theta)[0]
             item = int(np.argmax(np.where(free, informative, -np.inf)))

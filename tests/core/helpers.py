@@ -1,0 +1,162 @@
+"""Small builders for the tests of the core: items, banks and simulated answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hypothesis import settings
+from scipy.special import expit
+from scipy.stats import binom
+
+from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
+from lm_eval_adaptive.core.scale import ScoreScale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from lm_eval_adaptive.core.procedure import Procedure, RunState
+
+ALL_MODELS = RESPONSE_MODELS
+# The same examples on every machine, and no time limit on a loaded one.
+quick = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def make_items(
+    model: str, difficulty: ArrayLike, discrimination: ArrayLike = 1.0, noise: ArrayLike = 0.2
+) -> ItemParameters:
+    """Items without calibration error; under paper-1pl ``noise`` is k and fixes a."""
+    b = np.asarray(difficulty, dtype=float)
+    shape = np.zeros_like(b)
+    s = shape + np.asarray(noise, dtype=float)
+    a = shape + np.asarray(discrimination, dtype=float)
+    if model == "paper-1pl":
+        a = 1.0 / np.sqrt(s)
+    elif model == "bernoulli-2pl":
+        s = np.ones_like(b)
+    return ItemParameters(model, b, a, s, np.zeros((len(b), 2, 2)))  # type: ignore[arg-type]
+
+
+def global_parameters(items: ItemParameters, **changes: float) -> dict[str, float]:
+    """The parameters that calibration would give along with such items."""
+    if items.model == "paper-1pl":
+        found = {
+            "k": float(items.noise[0]),
+            "prior_mean": float(np.median(items.difficulty)),
+            "prior_sd": 5.0,
+            "score_intercept": 0.0,
+            "score_slope": 1.0,
+            "score_sd": 0.0,
+        }
+    else:
+        found = {
+            "theta_centre": 0.0,
+            "theta_spread": 1.0,
+            "log_discrimination_mean": 0.0,
+            "prior_mean": 0.0,
+            "prior_sd": 1.5,
+            "largest_step": 0.0,
+        }
+    return {**found, **changes}
+
+
+def random_items(model: str, n: int, rng: np.random.Generator) -> ItemParameters:
+    """n items spread over the abilities that occur."""
+    return make_items(
+        model,
+        rng.normal(0.0, 1.2, n),
+        rng.uniform(0.6, 1.6, n),
+        0.2 if model == "paper-1pl" else rng.uniform(0.1, 0.25, n),
+    )
+
+
+def draw_scores(
+    items: ItemParameters, theta: ArrayLike, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Answers of models of known ability, shape (m, n), from the items' own response model.
+
+    paper-1pl: Beta with mean mu and variance k mu (1 - mu), that is, with mu / k - mu and
+    (1 - mu) / k - (1 - mu) as its two counts. robust-2pl: normal noise, cut to [0, 1].
+    """
+    distance = np.asarray(theta, dtype=float)[:, None] - items.difficulty[None, :]
+    if items.model == "paper-1pl":
+        mu = expit(distance)
+        size = 1.0 / items.noise[None, :] - 1.0
+        return rng.beta(np.maximum(mu * size, 1e-6), np.maximum((1.0 - mu) * size, 1e-6))
+    mu = expit(items.discrimination[None, :] * distance)
+    if items.model == "bernoulli-2pl":
+        return rng.binomial(1, mu).astype(float)
+    return np.clip(mu + items.noise[None, :] * rng.standard_normal(mu.shape), 0.0, 1.0)
+
+
+def make_bank(items: ItemParameters, **changes: Any) -> ItemBank:
+    """A bank of items whose true parameters are known; its calibration scores are made up."""
+    n = len(items)
+    rng = np.random.default_rng(5)
+    scores = rng.uniform(size=(3, n)).astype(np.float32).astype(float)
+    info = {
+        "task": "toy",
+        "metric": "score",
+        "filter": "none",
+        "scale": ScoreScale(0.0, 1.0),
+        "range_source": "declared",
+        "response_model": items.model,
+        "parameters": global_parameters(items),
+        "models": tuple(
+            CalibrationModel(f"c{row}", float(row - 1), 0.5, 0.5, n) for row in range(3)
+        ),
+    }
+    columns = {
+        "content_hash": tuple(f"{item:064x}" for item in range(n)),
+        "doc_id": np.arange(n),
+        "doc_hash": ("",) * n,
+        "prompt_hash": ("",) * n,
+        "kept": np.ones(n, dtype=bool),
+        "reason": ("",) * n,
+        "n_scores": np.full(n, 3),
+        "mean_score": scores.mean(axis=0),
+        "item_rest_correlation": rng.uniform(-0.2, 0.9, n),
+        "input_tokens": np.full(n, np.nan),
+        "output_tokens": np.full(n, np.nan),
+        "scores": scores,
+    }
+    for name, value in changes.items():
+        (columns if name in columns else info)[name] = value
+    return ItemBank(info=BankInfo(**info), parameters=items, **columns)  # type: ignore[arg-type]
+
+
+def answers(scores: NDArray[np.float64]) -> Callable[[int, tuple[int, ...]], list[float]]:
+    """A callback that answers from a full matrix and fails when an item is asked twice."""
+    asked: set[tuple[int, int]] = set()
+
+    def respond(model: int, items: Sequence[int]) -> list[float]:
+        for item in items:
+            assert (model, item) not in asked, f"model {model} was asked item {item} twice"
+            asked.add((model, item))
+        return [float(scores[model, item]) for item in items]
+
+    return respond
+
+
+def play(procedure: Procedure, scores: NDArray[np.float64]) -> tuple[RunState, str]:
+    """A run to its end over a full matrix: the final state and the stop reason."""
+    state, stop = procedure.run(answers(scores))
+    return state, stop.reason
+
+
+def coverage_is_plausible(
+    hits: int, trials: int, nominal: float = 0.95, share: float = 0.01
+) -> bool:
+    """Whether a count of covered truths agrees with the nominal level, two-sided.
+
+    Args:
+        hits: Intervals that held the truth.
+        trials: Intervals.
+        nominal: Their level.
+        share: Probability of refusing a right method: this case's Bonferroni share.
+    """
+    low, high = binom.ppf([share / 2, 1.0 - share / 2], trials, nominal)
+    return bool(low <= hits <= high)

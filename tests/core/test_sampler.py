@@ -1,0 +1,144 @@
+"""Which items are asked."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_adaptive.core.posterior import Posterior
+from lm_eval_adaptive.core.sampler import SAMPLERS, make_sampler
+from lm_eval_adaptive.errors import UsageError
+from tests.core.helpers import ALL_MODELS, global_parameters, make_items, quick, random_items
+
+
+def setting(items, responses, sampler="fisher", worth=None, seed=0):
+    posterior = Posterior(items, global_parameters(items))
+    worth = np.linspace(1.0, 0.0, len(items)) if worth is None else worth
+    made = make_sampler(sampler, posterior, worth, np.random.default_rng(seed))
+    return made, posterior.estimate(responses)
+
+
+def test_the_papers_choice_is_the_item_of_most_information_at_theta():
+    # No answers: theta is the median of b, 0. mu (1 - mu) falls with |theta - b|, so the order of
+    # |b| is the order of choice: 0, 0.4, -0.5, -2, 3.
+    items = make_items("paper-1pl", [-2.0, -0.5, 0.4, 3.0, 0.0])
+    sampler, estimates = setting(items, np.full((1, 5), np.nan))
+    everything = np.ones(5, dtype=bool)
+    assert sampler.pick(0, estimates, everything, [], 5) == [4, 2, 1, 0, 3]
+
+
+def test_discrimination_over_noise_decides_between_items_of_one_difficulty():
+    # At b the information is (a / 4)^2 / s^2: 1/16 / 0.04, 4/16 / 0.04, 4/16 / 0.01.
+    items = make_items("robust-2pl", [0.0, 0.0, 0.0], [1.0, 2.0, 2.0], [0.2, 0.2, 0.1])
+    sampler, estimates = setting(items, np.full((1, 3), np.nan))
+    assert sampler.pick(0, estimates, np.ones(3, dtype=bool), [], 3) == [2, 1, 0]
+
+
+@quick
+@given(st.sampled_from(ALL_MODELS), st.sampled_from(SAMPLERS), st.integers(0, 10_000), st.data())
+def test_nothing_administered_pending_or_unavailable_is_picked(model, name, seed, data):
+    rng = np.random.default_rng(seed)
+    n = 12
+    items = random_items(model, n, rng)
+    responses = np.full((2, n), np.nan)
+    asked = data.draw(st.sets(st.integers(0, n - 1)))
+    pending = data.draw(st.lists(st.integers(0, n - 1), unique=True))
+    gone = data.draw(st.sets(st.integers(0, n - 1)))
+    count = data.draw(st.integers(1, 15))
+    responses[1, list(asked)] = rng.uniform(size=len(asked))
+    available = ~np.isfinite(responses[1])
+    available[list(gone)] = False
+    before = available.copy()
+    sampler, estimates = setting(items, responses, name, seed=seed)
+    picked = sampler.pick(1, estimates, available, pending, count)
+    free = set(range(n)) - asked - set(pending) - gone
+    assert set(picked) <= free
+    assert len(set(picked)) == len(picked) == min(count, len(free))
+    np.testing.assert_array_equal(available, before)  # the caller's array is left alone
+
+
+@quick
+@given(st.sampled_from(ALL_MODELS), st.integers(0, 10_000))
+def test_the_choice_does_not_hang_on_the_banks_row_order(model, seed):
+    rng = np.random.default_rng(seed)
+    items = random_items(model, 15, rng)
+    responses = np.full((1, 15), np.nan)
+    responses[0, [2, 9, 4]] = rng.uniform(size=3)
+    order = rng.permutation(15)
+
+    def ids(row_order):
+        mine = responses[:, row_order]
+        posterior = Posterior(items.take(row_order), global_parameters(items))
+        sampler = make_sampler("fisher", posterior, np.zeros(15), rng)
+        picked = sampler.pick(0, posterior.estimate(mine), ~np.isfinite(mine[0]), [], 4)
+        return [int(row_order[item]) for item in picked]
+
+    assert ids(order) == ids(np.arange(15))
+
+
+def test_a_pending_item_counts_as_if_its_answer_were_in():
+    """Wide beliefs favour a blunt item of wide reach; once narrowed, the sharp one at theta wins.
+
+    Item 0 is sharp and off-centre, item 1 sharp at the centre, 2 the pending one. What matters is
+    that pending items change the choice as answers at their expectation would.
+    """
+    rng = np.random.default_rng(0)
+    changed = 0
+    for _ in range(30):
+        items = make_items("robust-2pl", rng.normal(0.0, 1.0, 20), rng.uniform(0.5, 4.0, 20), 0.1)
+        sampler, estimates = setting(items, np.full((1, 20), np.nan))
+        free = np.ones(20, dtype=bool)
+        first = sampler.pick(0, estimates, free, [], 1)
+        with_pending = sampler.pick(0, estimates, free, first, 1)
+        assert with_pending == sampler.pick(0, estimates, free, [], 2)[1:]
+        blind = free.copy()
+        blind[first] = False
+        changed += with_pending != sampler.pick(0, estimates, blind, [], 1)
+    assert changed > 0
+
+
+@pytest.mark.parametrize("model", ALL_MODELS)
+def test_many_items_at_once_from_very_precise_items(model):
+    """Thousands of times more precision than the grid resolves must not turn into NaN."""
+    b = np.random.default_rng(1).permutation(np.linspace(-1.013, 1.0, 60))
+    items = make_items(model, b, 3.0, 1e-3)
+    responses = np.full((1, 60), np.nan)
+    responses[0, :3] = [0.2, 0.3, 0.1]
+    sampler, estimates = setting(items, responses)
+    free = ~np.isfinite(responses[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        picked = sampler.pick(0, estimates, free, [], 50)
+    assert len(set(picked)) == 50
+    assert not {0, 1, 2} & set(picked)
+    assert picked != sorted(picked)  # by information, not by row
+
+
+def test_static_asks_all_models_the_items_of_highest_item_rest_correlation():
+    items = random_items("robust-2pl", 5, np.random.default_rng(0))
+    worth = np.array([0.1, np.nan, 0.9, 0.4, -0.3])
+    sampler, estimates = setting(items, np.full((2, 5), np.nan), "static", worth)
+    free = np.ones(5, dtype=bool)
+    assert sampler.pick(0, estimates, free, [], 5) == [2, 3, 0, 4, 1]  # unknown worth comes last
+    assert sampler.pick(1, estimates, free, [], 5) == [2, 3, 0, 4, 1]
+
+
+def test_random_shares_one_order_that_hangs_on_the_seed_alone():
+    items = random_items("robust-2pl", 30, np.random.default_rng(0))
+    free = np.ones(30, dtype=bool)
+    orders = []
+    for seed in (1, 1, 2):
+        sampler, estimates = setting(items, np.full((2, 30), np.nan), "random", seed=seed)
+        orders.append(sampler.pick(0, estimates, free, [], 30))
+        assert sampler.pick(1, estimates, free, [], 30) == orders[-1]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_an_unknown_sampler_is_refused_with_the_known_ones():
+    items = random_items("robust-2pl", 3, np.random.default_rng(0))
+    with pytest.raises(UsageError, match="fisher, static, random; got 'best'"):
+        setting(items, np.full((1, 3), np.nan), "best")
