@@ -480,18 +480,15 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     adaptive = _adaptive_config(options)
     from lm_eval_adaptive.harness.show import Progress, show_outcome
 
-    progress = Progress()
     run = AdaptiveRun(
         candidates,
         settings,
         adaptive,
         resume=None if resume is None else Path(resume),
         command=arguments,
-        listener=progress,
+        listener=Progress(),
     )
-    with progress:
-        outcome = run.run()
-    show_outcome(outcome)
+    show_outcome(run.run())
     return 0
 
 

@@ -77,8 +77,8 @@ class Journal:
 def read_journal(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """All records of a journal, and notices.
 
-    A last line that was cut off in the middle is dropped with a notice, and cut off the file, so
-    that appending goes on from a whole line.
+    A last line that was cut off in the middle is dropped with a notice; :func:`mend_journal` cuts
+    it off the file before a run goes on.
 
     Raises:
         DataError: There is no journal, it is of another schema, or a line before the last is
@@ -90,32 +90,20 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         )
     records: list[dict[str, Any]] = []
     notices: list[str] = []
-    raw = path.read_bytes()
-    good = 0
-    lines = raw.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        end = good + len(line) + 1
-        if not line:
-            good = min(end, len(raw))
-            continue
+    *whole, rest = path.read_bytes().split(b"\n")
+    if rest:
+        notices.append(
+            f"dropped a half-written last line of {path.name} (line {len(whole) + 1}); its "
+            "document will be asked again"
+        )
+    for number, line in enumerate(whole, start=1):
         try:
-            record = json.loads(line)
-            whole = end <= len(raw)  # the newline is there
+            records.append(json.loads(line))
         except ValueError as error:
-            if number < len(lines) - 1:
-                raise DataError(
-                    f"{path} line {number} is damaged ({error}); restore the file from a copy, or "
-                    "start anew with another --output_path"
-                ) from error
-            whole = False
-        if not whole:
-            notices.append(f"dropped a half-written last line of {path.name} (line {number})")
-            break
-        records.append(record)
-        good = end
-    if good < len(raw):
-        with path.open("r+b") as file:
-            file.truncate(good)
+            raise DataError(
+                f"{path} line {number} is damaged ({error}); restore the file from a copy, or "
+                "start anew with another --output_path"
+            ) from error
     if not records or records[0].get("type") != "run":
         raise DataError(
             f"{path} does not start with a run's configuration; it is no journal of an adaptive run"
@@ -126,3 +114,11 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
             "resume it with the version that wrote it"
         )
     return records, notices
+
+
+def mend_journal(path: Path) -> None:
+    """Cut a half-written last line off the file, so that appending goes on from a whole line."""
+    whole = path.read_bytes().rpartition(b"\n")
+    if whole[2]:
+        with path.open("r+b") as file:
+            file.truncate(len(whole[0]) + 1)

@@ -24,7 +24,13 @@ from lm_eval_adaptive.harness.config import (
     HarnessSettings,
     make_candidates,
 )
-from lm_eval_adaptive.harness.journal import NAME, SCHEMA, Journal, read_journal
+from lm_eval_adaptive.harness.journal import (
+    NAME,
+    SCHEMA,
+    Journal,
+    mend_journal,
+    read_journal,
+)
 from lm_eval_adaptive.harness.outputs import (
     check_prompts,
     ranking_document,
@@ -257,6 +263,7 @@ class AdaptiveRun:
             for notice in notices:
                 log.warning(notice)
             check_same(records[0]["config"], header)
+            mend_journal(path)
             return records[1:], Journal(path)
         if path.exists():
             self._put_away(path)

@@ -89,18 +89,15 @@ def _show_ranking(console: Any, ranking: dict[str, Any]) -> None:
     from rich.table import Table
 
     arrow = "↑" if ranking["higher_is_better"] else "↓"
-    table = Table(title=f"{ranking['task']}: {ranking['metric']} {arrow} ({ranking['filter']})")
-    for name, justify in (
-        ("rank", "right"),
-        ("model", "left"),
-        ("score", "right"),
-        ("± se", "right"),
-        ("95 % interval", "right"),
-        ("items", "right"),
-        ("cost", "right"),
-        ("not told apart from", "left"),
-    ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    title = f"{ranking['task']}: {ranking['metric']} {arrow}"
+    table = Table(title=title if ranking["filter"] == "none" else f"{title} ({ranking['filter']})")
+    places = {entry["model"]: entry["rank"] for entry in ranking["ranking"]}
+    priced = any(entry["cost"] != entry["items"] for entry in ranking["ranking"])
+    table.add_column("rank", justify="right")
+    table.add_column("model", overflow="fold")
+    for name in ("score", "± se", "95 % interval", "items", *(["cost"] if priced else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("ties with", overflow="fold")
     for entry in ranking["ranking"]:
         low, high = entry["score_ci"]
         table.add_row(
@@ -110,8 +107,8 @@ def _show_ranking(console: Any, ranking: dict[str, Any]) -> None:
             f"{entry['score_se']:.2g}",
             f"{low:.4g} – {high:.4g}",
             str(entry["items"]),
-            f"{entry['cost']:g}",
-            ", ".join(entry["tied_with"]) or "–",
+            *([f"{entry['cost']:.4g}"] if priced else []),
+            ", ".join(str(places[name]) for name in entry["tied_with"]) or "–",
         )
     console.print(table)
     console.print(sentence(ranking), markup=False, soft_wrap=True)
