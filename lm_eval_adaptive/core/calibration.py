@@ -74,10 +74,10 @@ def completed_means(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
     gives the plain means. It keeps a model from looking good because it was asked easy items.
 
     Args:
-        scores: Shape (C, n), NaN where not asked; every row and column holds a score.
+        scores: Shape (C, n), in [0, 1], NaN where not asked; every row and column holds a score.
 
     Returns:
-        Model means, shape (C,), and item means, shape (n,).
+        Model means, shape (C,), and item means, shape (n,), in [0, 1].
     """
     seen = np.isfinite(scores)
     filled = np.where(seen, scores, 0.0)
@@ -92,7 +92,8 @@ def completed_means(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         items = np.where(seen, filled - models[:, None], 0.0).sum(axis=0) / seen.sum(axis=0)
         if np.abs(models - before).max() < 1e-10:
             break
-    return models + items.mean(), items
+    # Effects add up, scores end at 0 and 1: a model seen on few items may overshoot.
+    return np.clip(models + items.mean(), 0.0, 1.0), np.clip(items, 0.0, 1.0)
 
 
 def correlations(scores: FloatArray, ability: FloatArray, *, rest: bool) -> FloatArray:
@@ -168,6 +169,12 @@ def calibrate_items(scores: FloatArray, model: ResponseModelName) -> Calibration
         raise DataError(
             f"all {len(scores)} calibration models have the same mean score "
             f"{model_means[0]:.4f}; nothing tells which items separate models"
+        )
+    if np.ptp(_clipped_logit(model_means)) < 1e-12:
+        raise DataError(
+            f"all {len(scores)} calibration models have mean scores of {model_means.min():.4f} to "
+            f"{model_means.max():.4f}, within {EPSILON} of the end of the range; calibrate with "
+            "models that differ more, or give a narrower range with --range LO,HI"
         )
     low, high = np.nanmin(scores, axis=0), np.nanmax(scores, axis=0)
     constant = high - low < 1e-12
