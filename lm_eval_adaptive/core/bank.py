@@ -18,7 +18,7 @@ import numpy as np
 
 from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale
-from lm_eval_adaptive.errors import BankError
+from lm_eval_adaptive.errors import BankError, DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +50,14 @@ _OTHERS = (
     "scores",
 )
 COLUMNS = (*_TEXTS, *_NUMBERS, *_OTHERS)
+# Global parameters that a run cannot do without.
+_GLOBALS = {
+    "paper-1pl": ("prior_mean", "prior_sd", "score_intercept", "score_slope", "score_sd"),
+    "robust-2pl": ("prior_mean", "prior_sd"),
+    "bernoulli-2pl": ("prior_mean", "prior_sd"),
+}
+# Columns in which an empty cell has no meaning.
+_FILLED = ("content_hash", "doc_id", "kept", "n_scores", "scores", *_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -202,7 +210,7 @@ class ItemBank:
         table = table.replace_schema_metadata({METADATA_KEY: json.dumps(info, sort_keys=True)})
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.part")
-        pq.write_table(table, aside)
+        pq.write_table(table, aside, write_page_checksum=True)
         aside.replace(target)
         return target
 
@@ -224,12 +232,12 @@ class ItemBank:
                 "with --bank"
             )
         try:
-            table = pq.read_table(source)
+            table = pq.read_table(source, page_checksum_verification=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise BankError(
-                f"{source} is not a readable Parquet file ({first}); it may be truncated: copy it "
-                "again or recalibrate"
+                f"{source} is not a readable Parquet file ({first}); it may be truncated or "
+                "damaged: copy it again or recalibrate"
             ) from error
         raw = (table.schema.metadata or {}).get(METADATA_KEY)
         if raw is None:
@@ -243,7 +251,22 @@ class ItemBank:
             raise BankError(
                 f"bank {source} lacks the column(s) {', '.join(missing)}; recalibrate it"
             )
-        bank = _from_table(table, info, source)
+        for name in _FILLED:
+            if table[name].null_count:
+                raise BankError(
+                    f"bank {source} has {table[name].null_count} empty cell(s) in the column "
+                    f"{name}; recalibrate it"
+                )
+        if not table.num_rows:
+            raise BankError(f"bank {source} has no items; recalibrate it")
+        try:
+            bank = _from_table(table, info, source)
+        except (pa.ArrowException, ValueError, TypeError, AttributeError) as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise BankError(
+                f"bank {source} has a column of another type than expected ({first}); recalibrate "
+                "it"
+            ) from error
         _check(bank, source)
         return bank
 
@@ -253,6 +276,11 @@ def _info_from_json(raw: bytes, source: Path) -> BankInfo:
         data = json.loads(raw)
     except ValueError as error:
         raise BankError(f"bank {source} has damaged metadata ({error}); recalibrate it") from error
+    if not isinstance(data, dict):
+        raise BankError(
+            f"bank {source} has damaged metadata (a JSON {type(data).__name__}, expected an "
+            "object); recalibrate it"
+        )
     schema = data.pop("schema", None)
     if schema != SCHEMA:
         raise BankError(
@@ -266,21 +294,27 @@ def _info_from_json(raw: bytes, source: Path) -> BankInfo:
         data["models"] = tuple(CalibrationModel(**each) for each in data["models"])
         data["notices"] = tuple(data["notices"])
         info = BankInfo(**data)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, DataError) as error:
         raise BankError(
-            f"bank {source} has incomplete metadata ({error}); recalibrate it"
+            f"bank {source} has incomplete or damaged metadata ({error}); recalibrate it"
         ) from error
     if info.response_model not in RESPONSE_MODELS:
         raise BankError(
             f"bank {source} uses the response model {info.response_model!r}; this version knows "
-            f"{', '.join(RESPONSE_MODELS)}"
+            f"{', '.join(RESPONSE_MODELS)}; upgrade lm-eval-adaptive or recalibrate"
         )
     return info
 
 
 def _from_table(table: Any, info: BankInfo, source: Path) -> ItemBank:
     def numbers(name: str) -> FloatArray:
-        return cast("FloatArray", table[name].to_numpy(zero_copy_only=False).astype(np.float64))
+        try:
+            values = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+        except (ValueError, TypeError) as error:
+            raise BankError(
+                f"bank {source}: the column {name} holds no numbers ({error}); recalibrate it"
+            ) from error
+        return cast("FloatArray", values)
 
     def texts(name: str) -> tuple[str, ...]:
         return tuple(value or "" for value in table[name].to_pylist())
@@ -318,8 +352,6 @@ def _from_table(table: Any, info: BankInfo, source: Path) -> ItemBank:
 
 
 def _check(bank: ItemBank, source: Path) -> None:
-    if not len(bank):
-        raise BankError(f"bank {source} has no items; recalibrate it")
     for name in ("difficulty", "discrimination", "noise"):
         values = getattr(bank.parameters, name)
         bad = np.flatnonzero(~np.isfinite(values))
@@ -334,8 +366,14 @@ def _check(bank: ItemBank, source: Path) -> None:
         )
     if not np.isfinite(bank.parameters.covariance).all():
         raise BankError(f"bank {source}: an item's standard error is not finite; recalibrate it")
-    if not all(math.isfinite(value) for value in bank.info.parameters.values()):
-        raise BankError(f"bank {source}: a global parameter is not finite; recalibrate it")
+    needed = _GLOBALS[bank.info.response_model]
+    for name in sorted({*needed, *bank.info.parameters}):
+        value = bank.info.parameters.get(name)
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise BankError(
+                f"bank {source}: the global parameter {name} is {value!r}, expected a finite "
+                "number; recalibrate it"
+            )
     if len(set(bank.content_hash)) != len(bank):
         raise BankError(f"bank {source} holds the same content_hash twice; recalibrate it")
     if len(bank.scores) != len(bank.info.models):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction as F
+from fractions import Fraction
 from math import log
 from pathlib import Path
 
@@ -78,14 +78,14 @@ def test_paper_k_by_moments_in_fractions():
     """
     scores = np.array([[1.0, 0.5], [0.75, 0.25], [0.25, 0.25]])
     top = (
-        F(1, 298) ** 2  # 1 - 297/298
-        + F(8, 17) ** 2  # 1/2 - 1/34
-        + F(6, 25) ** 2  # 3/4 - 99/100
-        + F(6, 25) ** 2  # 1/4 - 1/100
-        + F(49, 68) ** 2  # 1/4 - 33/34
-        + F(147, 596) ** 2  # 1/4 - 1/298
+        Fraction(1, 298) ** 2  # 1 - 297/298
+        + Fraction(8, 17) ** 2  # 1/2 - 1/34
+        + Fraction(6, 25) ** 2  # 3/4 - 99/100
+        + Fraction(6, 25) ** 2  # 1/4 - 1/100
+        + Fraction(49, 68) ** 2  # 1/4 - 33/34
+        + Fraction(147, 596) ** 2  # 1/4 - 1/298
     )
-    bottom = 2 * F(297, 298**2) + 2 * F(33, 34**2) + 2 * F(99, 100**2)
+    bottom = 2 * Fraction(297, 298**2) + 2 * Fraction(33, 34**2) + 2 * Fraction(99, 100**2)
     fit = calibrate_items(scores, "paper-1pl")
     k = float(top / bottom)
     np.testing.assert_allclose(fit.theta, [log(3), 0.0, -log(3)], atol=1e-12)
@@ -399,7 +399,7 @@ def test_attributes_of_items_go_into_the_bank():
 
 
 def test_what_calibrate_is_given_wrongly_is_refused():
-    with pytest.raises(UsageError, match="--response_model must be auto, .*; got 'rasch'"):
+    with pytest.raises(UsageError, match=r"--response_model must be auto, .*; got 'rasch'"):
         calibrate(matrix_of(raw_scores()), task="t", metric="m", response_model="rasch")
     with pytest.raises(DataError, match=r"at least 3 models, got 2 \(m0, m1\)"):
         calibrate(matrix_of(raw_scores()[:2]), task="t", metric="m")

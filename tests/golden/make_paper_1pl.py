@@ -7,15 +7,14 @@ package. Four models calibrate six items; two others answer some of them.
 from __future__ import annotations
 
 import json
-from decimal import Decimal as D
-from decimal import getcontext
+from decimal import Decimal, getcontext
 from math import erf, sqrt
 from pathlib import Path
 from statistics import median
 
 getcontext().prec = 40
-EPS = D("0.01")
-ONE = D(1)
+EPS = Decimal("0.01")
+ONE = Decimal(1)
 
 CALIBRATION = [
     ["0.91", "0.70", "0.62", "0.50", "0.33", "0.10"],
@@ -28,27 +27,29 @@ RANKED = [{0: "1", 2: "0.55", 4: "0.4"}, {0: "0.7", 3: "0.2"}]
 COSTS = ["1", "2.5"]
 
 
-def expit(x: D) -> D:
+def expit(x: Decimal) -> Decimal:
     return ONE / (ONE + (-x).exp())
 
 
-def logit(p: D) -> D:
+def logit(p: Decimal) -> Decimal:
     return (p / (ONE - p)).ln()
 
 
-def mean(values: list[D]) -> D:
-    return sum(values, D(0)) / len(values)
+def mean(values: list[Decimal]) -> Decimal:
+    return sum(values, Decimal(0)) / len(values)
 
 
-def correlation(xs: list[D], ys: list[D]) -> D:
+def correlation(xs: list[Decimal], ys: list[Decimal]) -> Decimal:
     mx, my = mean(xs), mean(ys)
-    top = sum(((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)), D(0))
-    spread = sum(((x - mx) ** 2 for x in xs), D(0)) * sum(((y - my) ** 2 for y in ys), D(0))
+    top = sum(((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)), Decimal(0))
+    spread = sum(((x - mx) ** 2 for x in xs), Decimal(0)) * sum(
+        ((y - my) ** 2 for y in ys), Decimal(0)
+    )
     return top / spread.sqrt()
 
 
 def main() -> None:
-    y = [[D(cell) for cell in row] for row in CALIBRATION]
+    y = [[Decimal(cell) for cell in row] for row in CALIBRATION]
     columns = [list(column) for column in zip(*y, strict=True)]
     p = [mean(column) for column in columns]
     low, high = min(p), max(p)
@@ -57,26 +58,26 @@ def main() -> None:
     theta = [logit(mean(row)) for row in y]
     mu = [[expit(t - d) for d in b] for t in theta]
     cells = [(row, item) for row in range(len(y)) for item in range(len(b))]
-    k = sum(((y[r][i] - mu[r][i]) ** 2 for r, i in cells), D(0)) / sum(
-        (mu[r][i] * (ONE - mu[r][i]) for r, i in cells), D(0)
+    k = sum(((y[r][i] - mu[r][i]) ** 2 for r, i in cells), Decimal(0)) / sum(
+        (mu[r][i] * (ONE - mu[r][i]) for r, i in cells), Decimal(0)
     )
     with_theta = [correlation(column, theta) for column in columns]
-    prior_mean = D(median(b))
+    prior_mean = Decimal(median(b))
 
     estimates = []
     for given in RANKED:
-        asked = {item: D(score) for item, score in given.items()}
+        asked = {item: Decimal(score) for item, score in given.items()}
 
-        def slope(t: D, asked: dict[int, D] = asked) -> D:
-            each = sum(((s - expit(t - b[i])) / k for i, s in asked.items()), D(0))
+        def slope(t: Decimal, asked: dict[int, Decimal] = asked) -> Decimal:
+            each = sum(((s - expit(t - b[i])) / k for i, s in asked.items()), Decimal(0))
             return each - (t - prior_mean) / 25
 
-        left, right = D(-30), D(30)
+        left, right = Decimal(-30), Decimal(30)
         for _ in range(130):
             middle = (left + right) / 2
             left, right = (middle, right) if slope(middle) > 0 else (left, middle)
         info = [expit(left - d) * (ONE - expit(left - d)) / k for d in b]
-        se = (ONE / sum((info[i] for i in asked), D(0))).sqrt()
+        se = (ONE / sum((info[i] for i in asked), Decimal(0))).sqrt()
         free = [i for i in range(len(b)) if i not in asked and with_theta[i] >= 0]
         estimates.append(
             {
