@@ -34,8 +34,11 @@ _logger = logging.getLogger(__name__)
 
 def register() -> None:
     """Make ``--model replay`` known to the harness; calling it again changes nothing."""
+    # The harness registers its own models only while its registry is empty: they go first.
+    import lm_eval.models
     from lm_eval.api.registry import model_registry
 
+    assert lm_eval.models
     if NAME not in model_registry:
         model_registry.register(NAME, target=ReplayLM)
 

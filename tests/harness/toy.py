@@ -81,6 +81,7 @@ class ToyLM(LM):
 
 
 def register():
+    import lm_eval.models  # noqa: F401  the harness's own models have to be registered first
     from lm_eval.api.registry import model_registry
 
     if "toy" not in model_registry:
