@@ -21,6 +21,7 @@ import hashlib
 import html
 import json
 import math
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,7 @@ NORMAL_95 = 1.959963984540054
 DOCUMENTS_SHOWN = 15  # of those on which models differ most
 SURPRISES_SHOWN = 10
 SURPRISE = 3.0  # standardised residual from which an answer is listed as unexpected
+HEADLINE_CHARS = 700
 CURVE_POINTS = 50  # per model
 PROMPT_CHARS, TARGET_CHARS, ANSWER_CHARS, EXCERPT_CHARS = 6000, 3000, 3000, 160
 ANSWERS_CHARS = 36_000  # of all models on one document: keeps the page small with many models
@@ -254,8 +256,25 @@ def _journal_of(folder: Path, ranking: Mapping[str, Any]) -> list[dict[str, Any]
     return []
 
 
+_SECRET = re.compile(r"(?i)\b((?:\w+_)?(?:key|token|secret|password|authorization))(=|: ?)[^,\s]+")
+
+
 def _command(words: Sequence[str]) -> str:
+    """The command line without secrets: a report is made to be passed on."""
+    words = [_SECRET.sub(r"\1\2***", word) for word in words]
     return f"lm-eval-adaptive {shlex.join(words)}" if words else ""
+
+
+def _without_secrets(value: Any) -> Any:
+    """Options as they may be shown."""
+    if isinstance(value, dict):
+        return {
+            key: "***" if each and _SECRET.match(f"{key}=x") else _without_secrets(each)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    return _SECRET.sub(r"\1\2***", value) if isinstance(value, str) else value
 
 
 def _find_bank(
@@ -474,7 +493,7 @@ class _Axis:
         self.lo, self.hi = lo, hi
         rough = (hi - lo) / count
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(each for each in (1, 2, 5, 10) if each * power >= rough * 0.999) * power
+        step = next(each for each in (1, 2, 2.5, 5, 10) if each * power >= rough * 0.999) * power
         first, last = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9)
         self.ticks = [round(each * step, 12) for each in range(first, last + 1)]
 
@@ -522,6 +541,27 @@ def _headline(view: TaskView) -> str:
     if view.unfinished:
         return sentence({**ranking, "stop_reason": "not yet"})
     return sentence(dict(ranking))
+
+
+def _headline_html(view: TaskView) -> str:
+    """The sentence; where many models make it long, a short one with the long one folded away."""
+    full = _headline(view)
+    if len(full) <= HEADLINE_CHARS:
+        return f'<p class="headline">{_e(full)}</p>'
+    ranking = view.ranking
+    told = sum(pair["verdict"] in ("a", "b") for pair in ranking["pairs"])
+    first = ranking["ranking"][0]
+    tied = f", not told apart from {len(first['tied_with'])} other(s)" if first["tied_with"] else ""
+    short = (
+        f"{first['model']} stands first{tied}; {told} of {len(ranking['pairs'])} pairs are told "
+        f"apart with {ranking['config']['adaptive']['confidence']:.0%} confidence each; "
+        f"{ranking['items_total']} items asked, {_share(ranking['fraction'])} of a full run."
+    )
+    return f'<p class="headline">{_e(short)}</p>{_fold_away("All pairs in words", _para(full))}'
+
+
+def _para(text: str) -> str:
+    return f"<p>{_e(text)}</p>"
 
 
 def _facts(view: TaskView) -> str:
@@ -705,7 +745,8 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
     """Score and interval after every answer, by the posterior itself.
 
     None where they cannot be had, or do not end at the ranking's own numbers (another bank or other
-    document ids): then the recorded abilities are drawn.
+    document ids): then the recorded abilities are drawn. Where the run widened its errors, the
+    intervals are widened by the same factor, so that they end at the ranking's.
     """
     if view.bank is None or not view.answers:
         return None
@@ -729,6 +770,8 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
         estimates = posterior.estimate(responses)
         middle = scale.to_raw(estimates.score)
         half = NORMAL_95 * estimates.score_se * scale.width
+        if half[-1] > 0.0:
+            half *= NORMAL_95 * final[model]["score_se"] / half[-1]
         if abs(middle[-1] - final[model]["score"]) > 1e-6 * scale.width:
             return None
         curves[model] = _Curve(
@@ -864,8 +907,10 @@ def _curves(view: TaskView, prefix: str) -> str:
     )
 
 
-def _limits(values: Any) -> tuple[float, float]:
+def _limits(values: Any, inside: Sequence[float]) -> tuple[float, float]:
+    """Range of an axis: all but the outermost of many values, and some that must be seen."""
     low, high = (float(each) for each in np.percentile(values, [0.5, 99.5]))
+    low, high = min([low, *inside]), max([high, *inside])
     pad = 0.04 * (high - low)
     return low - pad, high + pad
 
@@ -880,11 +925,13 @@ def _item_map(view: TaskView, prefix: str) -> str:
     drawn = np.isfinite(height)
     if not drawn.any():
         return ""
-    x = _Axis(*_limits(b[drawn]), 6)
-    y = _Axis(*_limits(height[drawn]), 5)
     asked_by: dict[int, list[Mapping[str, Any]]] = {}
     for record in view.answers:
         asked_by.setdefault(int(record["doc_id"]), []).append(record)
+    asked = drawn & np.isin(bank.doc_id, list(asked_by))
+    abilities = [float(entry["ability"]) for entry in view.ranking["ranking"]]
+    x = _Axis(*_limits(b[drawn], [*b[asked].tolist(), *abilities]), 6)
+    y = _Axis(*_limits(height[drawn], height[asked].tolist()), 5)
     excerpts = _excerpts(view)
     quiet, loud, rows = [], [], []
     most = max((len(each) for each in asked_by.values()), default=1)
@@ -940,7 +987,7 @@ def _money(view: TaskView, prefix: str) -> str:
         mine[0] += int(record.get("prompt_chars", 0))
         mine[1] += int(record.get("answer_chars", 0))
     total = ranking["cost_total"] or 1.0
-    full = ranking["items_full"] / len(ranking["ranking"])
+    full = ranking["bank"].get("items") or ranking["items_full"] / len(ranking["ranking"])
     top = max(entry["cost"] for entry in ranking["ranking"]) or 1.0
     rows, lines = [], []
     for entry in ranking["ranking"]:
@@ -1015,12 +1062,12 @@ def _warnings(view: TaskView, prefix: str) -> str:
         inside += "<h3>Documents left out for all models</h3>" + _table(("document", "why"), rows)
     surprises = _surprises(view)
     if surprises:
-        head = ("model", "document", "score", "expected", "distance in standard deviations")
+        head = ("model", "document", "score", "expected", "deviations")
         more = len(surprises) - SURPRISES_SHOWN
         inside += (
-            "<h3>Answers the bank did not expect</h3><p class=words>Far from what a model of this "
-            "ability usually gets on the document. A few are normal; many of one model say that "
-            "the bank fits it badly (leaked documents, another prompt format, broken answers)."
+            "<h3>Answers the bank did not expect</h3><p class=words>Three standard deviations or "
+            "more from what a model of this ability is expected to get on the document. A "
+            "few are normal; many of one model say that the bank fits it badly (leaked documents, another prompt format, broken answers)."
             f"{f' {more} more are not shown.' if more > 0 else ''}</p>"
             f"{_table(head, surprises[:SURPRISES_SHOWN])}"
         )
@@ -1156,7 +1203,7 @@ def _repeat(view: TaskView, prefix: str) -> str:
         ("Bank calibrated on", ", ".join(map(str, bank.get("models", []))) or "not known here"),
     ]
     inside = "".join(f"<h3>{_e(name)}</h3>{_pre(value)}" for name, value in parts)
-    inside += _fold_away("All options", _pre(_text(ranking["config"])))
+    inside += _fold_away("All options", _pre(_text(_without_secrets(ranking["config"]))))
     words = (
         "The same bank, models' answers, options and seed give the same ranking; the signature "
         "names what has to be equal."
@@ -1197,7 +1244,8 @@ def _task_body(view: TaskView, prefix: str) -> str:
     count = len(ranking["ranking"]) or len(ranking["config"]["models"])
     models = "1 model" if count == 1 else f"{count} models"
     direction = _direction(ranking)
-    metric = f"{ranking['metric']} ({ranking['filter']})"
+    filtered = "" if ranking["filter"] == "none" else f" ({ranking['filter']})"
+    metric = f"{ranking['metric']}{filtered}"
     about = f"{models}, ranked by {metric}{', ' if direction else ''}{direction}"
     banner = (
         '<p class="banner" role="note">Unfinished: this run is going on or was interrupted. What '
@@ -1208,7 +1256,7 @@ def _task_body(view: TaskView, prefix: str) -> str:
     date = f" · {str(ranking['date'])[:16].replace('T', ' ')}" if ranking.get("date") else ""
     head = (
         f'<header id="{prefix}top"><h1>{_e(ranking["task"])}</h1><p class="s">{_e(about)}{_e(date)}'
-        f'</p>{banner}<p class="headline">{_e(_headline(view))}</p>{_facts(view)}</header>'
+        f"</p>{banner}{_headline_html(view)}{_facts(view)}</header>"
     )
     parts = (_forest, _matrix, _curves, _item_map, _money, _warnings, _documents, _repeat)
     return head + "".join(part(view, prefix) for part in parts)
@@ -1249,7 +1297,8 @@ _STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}
 main{max-width:66rem;margin:0 auto;padding:1rem}
-h1,h2,h3,h4,h5,p,dd,summary,.name,figcaption,td,th,li{overflow-wrap:anywhere}
+h1,h2,h3,h4,h5,p,dd,summary,.name,figcaption,li{overflow-wrap:anywhere}
+td,th{overflow-wrap:break-word;max-width:24rem}
 h1{font-size:1.6rem;line-height:1.2;margin:.5rem 0 0}
 h2{font-size:1.25rem;margin:2.5rem 0 .25rem}
 h3{font-size:1rem;margin:1.25rem 0 .25rem}
@@ -1267,7 +1316,7 @@ nav a{margin-right:1rem}a{color:rgb(var(--hue))}
 .facts dt{color:var(--soft);font-size:.85rem}.facts dd{margin:0;font-size:1.25rem}
 .facts dd.s{font-size:.85rem}
 .forest{list-style:none;padding:0;margin:0}
-.forest li{display:grid;grid-template-columns:minmax(8rem,16rem) 1fr minmax(10rem,max-content);
+.forest li{display:grid;grid-template-columns:minmax(8rem,16rem) minmax(0,1fr) 12rem;
 gap:0 1rem;align-items:center;padding:.3rem 0;border-bottom:1px solid var(--line)}
 .forest .name .s{display:block}
 .forest .bar{position:relative;height:1.5rem;display:block;margin:0 .5rem}
@@ -1327,6 +1376,7 @@ font:.85rem/1.45 ui-monospace,monospace;unicode-bidi:isolate}
 .answers{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,18rem),1fr));
 gap:.5rem 1rem}
 article{min-width:0}article h5{display:flex;justify-content:space-between;gap:1rem;margin:.25rem 0}
+article h5 b{white-space:nowrap}
 .read dt{font-weight:600}.read dd{margin:0 0 .5rem}
 #tip{position:fixed;z-index:9;max-width:min(24rem,90vw);background:var(--fg);color:var(--bg);
 padding:.35rem .6rem;border-radius:4px;font-size:.85rem;white-space:pre-line;
@@ -1336,7 +1386,7 @@ overflow-wrap:anywhere;pointer-events:none}
 .forest .bar{grid-row:2;grid-column:1/3}.forest .val .s{display:block}
 .forest .val{text-align:right}.forest .axis .val{grid-row:3;grid-column:1/3}
 .forest .axis .name{display:none}.frame.large{height:20rem}
-.matrix tbody th span{max-width:7.5rem;font-size:.8rem;line-height:1.2}
+.matrix tbody th span{max-width:7.5rem;font-size:.8rem;line-height:1.2;word-break:break-all}
 .matrix td,.matrix thead th{min-width:2.1rem;font-size:.8rem}}
 @media print{pre{max-height:none;overflow:visible}}
 """
