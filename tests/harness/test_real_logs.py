@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lm_eval_adaptive.harness.cli import main
 from lm_eval_adaptive.harness.journal import read_journal
 from tests.harness import toy
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHARED = toy.ROOT.parent / "shared"
 LOGS = SHARED / "lm_eval_logs"

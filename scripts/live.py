@@ -1,0 +1,70 @@
+"""Serves real weights on this machine and ranks live configurations of them adaptively.
+
+The configurations share one server and differ in prompt or generation settings; see ``models``.
+Arguments are handed to ``lm-eval-adaptive run --adaptive``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from run_records_models import CONCURRENT, WEIGHTS, Server
+
+from lm_eval_adaptive.harness.cli import main
+
+
+def models(port: int) -> list[dict[str, Any]]:
+    """Candidates behind one server, as a ``--models`` file lists them."""
+    url = f"http://127.0.0.1:{port}/v1"
+    chat = {
+        "model": "local-chat-completions",
+        "model_args": {
+            "model": "smollm2",
+            "base_url": f"{url}/chat/completions",
+            "num_concurrent": CONCURRENT,
+            "max_retries": 3,
+        },
+        "apply_chat_template": True,
+    }
+    completion = {
+        "model": "local-completions",
+        "model_args": {
+            "model": "smollm2",
+            "base_url": f"{url}/completions",
+            "num_concurrent": CONCURRENT,
+            "max_retries": 3,
+            "tokenizer_backend": None,
+            "tokenized_requests": False,
+        },
+    }
+    return [
+        {"name": "live-chat", **chat},
+        {"name": "live-chat-hot", **chat, "gen_kwargs": {"do_sample": True, "temperature": 1.5}},
+        {"name": "live-chat-short", **chat, "gen_kwargs": {"max_gen_toks": 10}},
+        {"name": "live-completion", **completion},
+    ]
+
+
+def run(options: list[str]) -> int:
+    """Serve, rank, end the server."""
+    os.environ.setdefault("OPENAI_API_KEY", "none")
+    output = Path("live_output") / datetime.now().strftime("%Y-%m-%dT%H-%M-%S")  # noqa: DTZ005
+    output.mkdir(parents=True)
+    server = Server(WEIGHTS["smollm2"]())
+    try:
+        listed = output / "models.yaml"
+        listed.write_text(yaml.safe_dump(models(server.port)), encoding="utf-8")
+        command = ["run", "--adaptive", "--tasks", "records_to_text", "--models", str(listed)]
+        command += ["--output_path", str(output), "--max_items", "40", *options]
+        return main(command)
+    finally:
+        server.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(sys.argv[1:]))

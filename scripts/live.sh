@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Ranks live models: serves SmolLM2-135M-Instruct on this machine and asks it in several
+# configurations, in one invocation of `run --adaptive`. Needs about 200 MB of downloads.
+#
+#   bash scripts/live.sh [OPTIONS of lm-eval-adaptive run --adaptive]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/_env.sh
+environment live live
+export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
+exec python scripts/live.py "$@"
