@@ -1,49 +1,44 @@
 """The HTML report: one self-contained page that shows what a run found, or has found so far.
 
-This module owns the page; it imports the ranking's shape from ``outputs``, the fold from
-``session``, the journal's file name, and the core's posterior to draw how estimates settled. It
-decides nothing and asks no model.
-
-Pictures are hand-made: HTML bars and inline SVG, drawn here. ``plotly.js`` alone is 4.8 MB as the
-Python package ships it (7.1), which leaves nothing of a page of 5 MB; packed (gzip in base64, 2 MB)
-it needs a browser with ``DecompressionStream``, scripts, and ``eval``-like loading, and shows
-nothing without. Hand-made pictures are some hundred kilobytes, show without any script, print, and
-let the page forbid all scripts but its own small one: answers of models are untrusted text, so
-everything is escaped, and on top of that a content security policy names the hash of the one script
-that may run and allows no connection at all. That script only turns tooltips into ones that appear
-at once and on touch.
+This module owns what stands on the page and in which order; it imports the page's building blocks,
+what ``report_input`` gathered, and the core's formulas to draw how estimates settled. It decides
+nothing and asks no model. Answers are untrusted text: see ``page`` on how they stay text.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-import math
-import re
-import shlex
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.errors import AdaptiveError, DataError, UsageError
-from lm_eval_adaptive.harness.config import AdaptiveConfig, CandidateSpec, folder_name
-from lm_eval_adaptive.harness.journal import NAME, SCHEMA
+from lm_eval_adaptive.harness.page import (
+    STRETCHED,
+    Axis,
+    as_text,
+    cut,
+    esc,
+    fold_away,
+    frame,
+    limits,
+    num,
+    para,
+    pre,
+    section,
+    share,
+    table,
+    whole_page,
+    write_text,
+)
+from lm_eval_adaptive.harness.report_input import TaskView, views_of, without_secrets
 from lm_eval_adaptive.harness.show import sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from lm_eval_adaptive.core.procedure import RunState
-    from lm_eval_adaptive.harness.candidate import Candidate
-    from lm_eval_adaptive.harness.session import Fold, Session
-
-    Samples = Mapping[str, Mapping[int, Mapping[str, Any]]]
+    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.harness.report_input import Samples
 
 NORMAL_95 = 1.959963984540054
 DOCUMENTS_SHOWN = 15  # of those on which models differ most
@@ -63,30 +58,6 @@ STOP_WORDS = {
     "fixed_length": "every model was asked the fixed number of items (--items_per_model)",
     "failed": "no model was left that could answer",
 }
-
-
-@dataclass(frozen=True)
-class TaskView:
-    """All that the report shows of one task.
-
-    Attributes:
-        ranking: A ranking document (see ``outputs``); its ``ranking`` list is empty where only
-            the journal is known.
-        bank: The bank, None where it was not found.
-        answers: The journal's ``answer`` records.
-        samples: The harness's logged samples, by model and document id.
-        command: The command line that repeats the run, "" where it is not known.
-        unfinished: Whether the run is going on or was interrupted.
-        notes: What the reader of this page has to know about the page.
-    """
-
-    ranking: Mapping[str, Any]
-    bank: ItemBank | None = None
-    answers: Sequence[Mapping[str, Any]] = ()
-    samples: Samples = field(default_factory=dict)
-    command: str = ""
-    unfinished: bool = False
-    notes: tuple[str, ...] = ()
 
 
 def render_report(
@@ -130,412 +101,16 @@ def write_report(run_dir_or_ranking_file: Path, output: Path | None = None) -> P
         UsageError: There is no such file or folder, or no run in it.
         DataError: A ranking file or the journal cannot be read.
     """
-    source = run_dir_or_ranking_file
-    if source.name == NAME:
-        source = source.parent
-    if not source.exists():
-        raise UsageError(
-            f"report: no {source}; give the --output_path of an adaptive run, or one of its "
-            "ranking_*.json files"
-        )
-    folder = source if source.is_dir() else source.parent
-    views = _views_of_folder(folder) if source.is_dir() else [_finished_view(source)]
-    if not views:
-        raise UsageError(
-            f"report: {folder} holds neither ranking_*.json nor {NAME}; give the --output_path of "
-            "an adaptive run"
-        )
+    folder, views = views_of(run_dir_or_ranking_file)
     target = output or folder / "report.html"
     if target.is_dir():
         target /= "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.part")
-    # Answers may hold lone surrogates, which UTF-8 cannot.
-    aside.write_bytes(render_page(views).encode("utf-8", "replace"))
-    aside.replace(target)
-    return target
-
-
-# ---------------------------------------------------------------------------------- reading a run
-
-
-def _views_of_folder(folder: Path) -> list[TaskView]:
-    """One view per task: from the current journal, and from rankings it does not know."""
-    newest: dict[str, Path] = {}
-    for path in sorted(folder.glob("ranking_*.json"), key=lambda each: each.stat().st_mtime_ns):
-        newest[str(_read_ranking(path)["task"])] = path
-    records = _read_records(folder / NAME)
-    views = []
-    if records:
-        ended = {record["task"] for record in records if record["type"] == "end"}
-        for task in records[0]["config"]["tasks"]:
-            path = newest.pop(task, folder)
-            if task in ended and path != folder:
-                views.append(_finished_view(path))
-            else:
-                views.append(_unfinished_view(folder, records, task))
-    return views + [_finished_view(path) for _, path in sorted(newest.items())]
-
-
-def _read_ranking(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise DataError(
-            f"{path} is no readable ranking file ({error}); restore it, or write it again with "
-            f"--resume {path.parent}"
-        ) from error
-    if not isinstance(data, dict) or "ranking" not in data or "task" not in data:
-        raise DataError(f"{path} is JSON but no ranking file; give a ranking_*.json of a run")
-    if data.get("schema") != 1:
-        raise DataError(
-            f"{path} has schema {data.get('schema')}, this version reads schema 1; use the version "
-            "that wrote it"
-        )
-    return data
-
-
-def _read_records(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal, [] where there is none; the file is never changed.
-
-    ``journal.read_journal`` cuts a half-written last line off the file, which must not happen to a
-    run that is still writing it.
-    """
-    if not path.is_file():
-        return []
-    records = []
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):  # the last one has no newline yet
-        if not line:
-            continue
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
-            raise DataError(
-                f"{path} line {number} is damaged ({error}); restore the file from a copy"
-            ) from error
-    if not records or records[0].get("type") != "run" or records[0].get("schema") != SCHEMA:
-        raise DataError(
-            f"{path} does not start with a run's configuration of schema {SCHEMA}; it is no "
-            "journal of this version"
-        )
-    return records
-
-
-def _finished_view(path: Path) -> TaskView:
-    ranking = _read_ranking(path)
-    records = _journal_of(path.parent, ranking)
-    words = list(records[0].get("command") or []) if records else []
-    bank, notes = _find_bank(
-        ranking["bank"]["sha256"], ranking["bank"]["response_model"], path.parent, words
-    )
-    if not records:
-        notes.append("The run's journal was not found beside the ranking.")
-    answers = [
-        record
-        for record in records
-        if record["type"] == "answer" and record["task"] == ranking["task"]
-    ]
-    names = [entry["model"] for entry in ranking["ranking"]]
-    samples = _read_samples(path.parent, ranking, names)
-    return TaskView(ranking, bank, answers, samples, _command(words), False, tuple(notes))
-
-
-def _journal_of(folder: Path, ranking: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The journal, among those kept in the folder, that holds the answers of a ranking."""
-    wanted = {(step["model"], step["doc_id"], step["raw_score"]) for step in ranking["trace"]}
-    for path in (folder / NAME, *sorted(folder.glob("journal_*.jsonl"))):
-        records = _read_records(path)
-        held = {
-            (record["model"], record["doc_id"], record["raw_score"])
-            for record in records
-            if record["type"] == "answer" and record["task"] == ranking["task"]
-        }
-        if records and wanted <= held:
-            return records
-    return []
-
-
-_SECRET = re.compile(r"(?i)\b((?:\w+_)?(?:key|token|secret|password|authorization))(=|: ?)[^,\s]+")
-
-
-def _command(words: Sequence[str]) -> str:
-    """The command line without secrets: a report is made to be passed on."""
-    words = [_SECRET.sub(r"\1\2***", word) for word in words]
-    return f"lm-eval-adaptive {shlex.join(words)}" if words else ""
-
-
-def _without_secrets(value: Any) -> Any:
-    """Options as they may be shown."""
-    if isinstance(value, dict):
-        return {
-            key: "***" if each and _SECRET.match(f"{key}=x") else _without_secrets(each)
-            for key, each in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_secrets(each) for each in value]
-    return _SECRET.sub(r"\1\2***", value) if isinstance(value, str) else value
-
-
-def _find_bank(
-    sha256: str, response_model: str, folder: Path, words: Sequence[str]
-) -> tuple[ItemBank | None, list[str]]:
-    """The bank of a given hash: where the command line, the run's or the tasks' folders have it."""
-    from lm_eval_adaptive.core.calibration import refit
-    from lm_eval_adaptive.harness.run import tasks_folder
-
-    named: list[Path] = []
-    folders = [folder, tasks_folder()]
-    option = ""
-    for word in words:
-        if word.startswith("--"):
-            option, _, word = word.partition("=")  # noqa: PLW2901  both spellings of an option
-        if option == "--bank" and word:
-            named += [Path(word), Path(word.partition("=")[2] or word)]
-        elif option == "--include_path" and word:
-            folders.append(Path(word))
-        elif option == "--tasks" and word.endswith((".yaml", ".yml")):
-            folders.append(Path(word).parent)
-    tried = [each for path in named for each in (path, folder / path)]
-    tried += [path for each in folders for path in sorted(each.glob("*.parquet"))]
-    tried += [path for each in folders for path in sorted(each.glob("*/*.parquet"))]
-    for path in tried:
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
-            return refit(ItemBank.load(path), response_model), []
-    return None, [
-        f"The run's bank (sha256 {sha256[:12]}) was not found, so there is no map of its items."
-    ]
-
-
-def _read_samples(
-    folder: Path, ranking: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, dict[int, dict[str, Any]]]:
-    """The samples logged with a ranking, by model and document id."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
-    prefix, date = f"samples_{ranking['task']}_", str(ranking.get("date", "9"))
-    for name in names:
-        files = sorted((folder / folder_name(name)).glob(f"{prefix}[0-9]*.jsonl"))
-        files = [path for path in files if path.stem[len(prefix) :] <= date]
-        if not files:
-            continue
-        mine = found.setdefault(name, {})
-        with files[-1].open(encoding="utf-8") as lines:
-            for line in lines:
-                try:
-                    sample = json.loads(line)
-                except ValueError:  # a file that was cut off: what is whole is shown
-                    break
-                if sample.get("filter", ranking["filter"]) == ranking["filter"]:
-                    mine[int(sample["doc_id"])] = sample
-    return found
-
-
-class _JournalledSession:
-    """What the fold and the ranking document need of a session, from a journal and a bank alone.
-
-    A run in progress is shown without loading its task, whose data may be far away or changing.
-    Documents are taken to have the ids they had in calibration; :func:`_ids_agree` checks it.
-    """
-
-    def __init__(self, bank: ItemBank, header: Mapping[str, Any], task: str, repeats: int) -> None:
-        from lm_eval_adaptive.core.procedure import Procedure
-
-        self.bank = bank
-        self.docs = SimpleNamespace(name=task)
-        self.adaptive = AdaptiveConfig(**header["adaptive"])
-        self.specs = [CandidateSpec(**each) for _, each in sorted(header["models"].items())]
-        self.names = [spec.name for spec in self.specs]
-        self.metric, self.filter = bank.info.metric, bank.info.filter
-        self.scale = bank.info.scale
-        self.doc_ids = bank.doc_id
-        self.item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-        self.notices: list[str] = []
-        self.recipe = header["tasks"][task]["signature"]
-        self.procedure = Procedure(
-            bank,
-            [spec.cost * repeats for spec in self.specs],
-            self.adaptive.procedure(self.scale.width, 1, 0),
-        )
-
-    def start(self) -> RunState:
-        """No answers yet."""
-        return self.procedure.start()
-
-
-def _ids_agree(bank: ItemBank, answers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the journal's document ids are those of the bank, as far as prompts can tell."""
-    item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-    if any(int(record["doc_id"]) not in item_of for record in answers):
-        return False
-    row_of = {prompt: row for row, prompt in enumerate(bank.prompt_hash) if prompt}
-    return all(
-        row_of.get(record["prompt_hash"], item_of[int(record["doc_id"])])
-        == item_of[int(record["doc_id"])]
-        for record in answers
-    )
-
-
-def _unfinished_view(folder: Path, records: Sequence[dict[str, Any]], task: str) -> TaskView:
-    """What a journal tells of a task that has no ranking yet."""
-    from lm_eval_adaptive.harness.outputs import ranking_document, run_warnings
-    from lm_eval_adaptive.harness.session import Fold
-
-    header = records[0]["config"]
-    mine = [record for record in records[1:] if record.get("task") == task]
-    answers = [record for record in mine if record["type"] == "answer"]
-    words = list(records[0].get("command") or [])
-    about = header["tasks"][task]
-    bank, notes = _find_bank(
-        about["bank_sha256"], str(header["adaptive"].get("response_model", "auto")), folder, words
-    )
-    command = _command(words)
-    if bank is not None and not _ids_agree(bank, answers):
-        bank = None
-        notes.append(
-            "The documents' ids are not those of the bank, so nothing is estimated before the run "
-            "has finished."
-        )
-    if bank is not None:
-        repeats = max((len(record["resps"]) for record in answers), default=1) or 1
-        try:
-            held = _JournalledSession(bank, header, task, repeats)
-        except (AdaptiveError, TypeError) as error:  # options of another version
-            notes.append(f"The run's state could not be rebuilt: {error}")
-        else:
-            session = cast("Session", held)
-            fold: Fold = Fold(session)
-            for record in mine:
-                fold.take(record)
-            candidates = [cast("Candidate", SimpleNamespace(spec=spec)) for spec in held.specs]
-            ranking = ranking_document(session, fold, candidates, run_warnings(session, fold))
-            ranking["versions"] = header.get("versions", ranking["versions"])
-            return TaskView(ranking, bank, answers, {}, command, True, tuple(notes))
-    return TaskView(
-        _journal_document(header, mine, task), None, answers, {}, command, True, tuple(notes)
-    )
-
-
-def _journal_document(
-    header: Mapping[str, Any], records: Sequence[Mapping[str, Any]], task: str
-) -> dict[str, Any]:
-    """A ranking document without estimates: what the journal alone tells."""
-    recipe = header["tasks"][task]["signature"]
-    parts = dict(part.partition(":")[::2] for part in recipe.split("|"))
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for record in records:
-        kinds.setdefault(record["type"], []).append(record)
-    models = sorted(header["models"].items())
-    answers = kinds.get("answer", [])
-    items_full = len(models) * int(header["tasks"][task]["documents"])
-    cost = {name: float(spec.get("cost", 1.0)) for name, spec in models}
-    return {
-        "task": task,
-        "metric": parts.get("metric", ""),
-        "filter": parts.get("filter", ""),
-        "higher_is_better": None,
-        "bank": {"path": "", "sha256": header["tasks"][task]["bank_sha256"], "models": []},
-        "config": {"adaptive": header["adaptive"], "models": [spec for _, spec in models]},
-        "signature": recipe,
-        "versions": header.get("versions", {}),
-        "ranking": [],
-        "pairs": [],
-        "stop_reason": "".join(record["stop_reason"] for record in kinds.get("end", [])[-1:]),
-        "items_total": len(answers),
-        "items_full": items_full,
-        "fraction": len(answers) / items_full if items_full else 0.0,
-        "cost_total": sum(cost[record["model"]] for record in answers),
-        "cost_full": sum(cost.values()) * int(header["tasks"][task]["documents"]),
-        "excluded": [
-            {"doc_id": record["doc_id"], "reason": record["reason"]}
-            for record in kinds.get("excluded", [])
-        ],
-        "warnings": [],
-        "trace": [],
-    }
-
-
-# ------------------------------------------------------------------------------ numbers and escape
-
-
-def _e(value: object) -> str:
-    """Text as HTML shows it, for content and for quoted attributes."""
-    return html.escape(str(value), quote=True)
-
-
-def _num(value: float | None, digits: int = 4) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _cut(text: str, length: int, *, keep_end: bool = False) -> str:
-    """At most ``length`` characters, saying how many are left out."""
-    if len(text) <= length:
-        return text
-    left = f"[… {len(text) - length} characters left out …]"
-    return f"{left}\n{text[-length:]}" if keep_end else f"{text[:length]}\n{left}"
-
-
-class _Axis:
-    """A linear axis with round ticks.
-
-    Args:
-        lo: Low end, data units.
-        hi: High end.
-        count: About how many ticks.
-    """
-
-    def __init__(self, lo: float, hi: float, count: int = 5) -> None:
-        if hi - lo < 1e-12 * max(1.0, abs(lo)):
-            lo, hi = lo - 0.5, hi + 0.5
-        self.lo, self.hi = lo, hi
-        rough = (hi - lo) / count
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(each for each in (1, 2, 2.5, 5, 10) if each * power >= rough * 0.999) * power
-        first, last = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9)
-        self.ticks = [round(each * step, 12) for each in range(first, last + 1)]
-
-    def at(self, value: float) -> float:
-        """Place of a value in percent of the axis, clipped to it."""
-        share = (value - self.lo) / (self.hi - self.lo)
-        return round(100.0 * min(max(share, 0.0), 1.0), 2)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]], kind: str = "") -> str:
-    """A table; cells that are numbers or end in a percent sign stand right."""
-
-    def cell(value: object) -> str:
-        text = str(value)
-        number = len(text) < 24 and text[:1] in tuple("0123456789+-−–")
-        return f"<td{' class=n' if number else ''}>{_e(text)}</td>"
-
-    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
-    top = "".join(f'<th scope="col">{_e(name)}</th>' for name in head)
-    return (
-        f'<div class="wide"><table class="{kind}"><thead><tr>{top}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _fold_away(summary: str, inside: str) -> str:
-    return f"<details><summary>{_e(summary)}</summary>{inside}</details>"
-
-
-def _section(prefix: str, name: str, title: str, words: str, inside: str) -> str:
-    return (
-        f'<section id="{prefix}{name}"><h2>{_e(title)}</h2>'
-        f'<p class="words">{_e(words)}</p>{inside}</section>'
-    )
-
-
-# ------------------------------------------------------------------------------------- the pieces
+    return write_text(target, render_page(views))
 
 
 def _headline(view: TaskView) -> str:
     ranking = view.ranking
-    asked = f"{ranking['items_total']} items asked, {_share(ranking['fraction'])} of a full run"
+    asked = f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run"
     if not ranking["ranking"]:
         return f"{asked}; no estimate yet."
     if view.unfinished:
@@ -547,7 +122,7 @@ def _headline_html(view: TaskView) -> str:
     """The sentence; where many models make it long, a short one with the long one folded away."""
     full = _headline(view)
     if len(full) <= HEADLINE_CHARS:
-        return f'<p class="headline">{_e(full)}</p>'
+        return f'<p class="headline">{esc(full)}</p>'
     ranking = view.ranking
     told = sum(pair["verdict"] in ("a", "b") for pair in ranking["pairs"])
     first = ranking["ranking"][0]
@@ -555,13 +130,9 @@ def _headline_html(view: TaskView) -> str:
     short = (
         f"{first['model']} stands first{tied}; {told} of {len(ranking['pairs'])} pairs are told "
         f"apart with {ranking['config']['adaptive']['confidence']:.0%} confidence each; "
-        f"{ranking['items_total']} items asked, {_share(ranking['fraction'])} of a full run."
+        f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run."
     )
-    return f'<p class="headline">{_e(short)}</p>{_fold_away("All pairs in words", _para(full))}'
-
-
-def _para(text: str) -> str:
-    return f"<p>{_e(text)}</p>"
+    return f'<p class="headline">{esc(short)}</p>{fold_away("All pairs in words", para(full))}'
 
 
 def _facts(view: TaskView) -> str:
@@ -573,8 +144,8 @@ def _facts(view: TaskView) -> str:
         ("items asked", f"{ranking['items_total']}", f"of {ranking['items_full']} in a full run"),
         (
             "share of a full run",
-            _share(ranking["fraction"]),
-            f"cost {_num(ranking['cost_total'])} of {_num(ranking['cost_full'])}",
+            share(ranking["fraction"]),
+            f"cost {num(ranking['cost_total'])} of {num(ranking['cost_full'])}",
         ),
     ]
     if needed:
@@ -583,7 +154,7 @@ def _facts(view: TaskView) -> str:
         ("stopped", reason or "not yet", STOP_WORDS.get(reason, "") if reason else "unfinished")
     )
     cards = "".join(
-        f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd><dd class=s>{_e(more)}</dd></div>"
+        f"<div><dt>{esc(name)}</dt><dd>{esc(value)}</dd><dd class=s>{esc(more)}</dd></div>"
         for name, value, more in facts
     )
     return f'<dl class="facts">{cards}</dl>'
@@ -602,22 +173,22 @@ def _forest(view: TaskView, prefix: str) -> str:
     low = min(entry["score_ci"][0] for entry in entries)
     high = max(entry["score_ci"][1] for entry in entries)
     pad = 0.03 * (high - low)
-    axis = _Axis(low - pad, high + pad)
+    axis = Axis(low - pad, high + pad)
     grid = "".join(f'<i class="g" style="left:{axis.at(tick)}%"></i>' for tick in axis.ticks)
     rows = []
     for entry in entries:
         lo, hi = entry["score_ci"]
-        interval = f"{_num(lo)} – {_num(hi)}"
+        interval = f"{num(lo)} – {num(hi)}"
         tied = ", ".join(entry["tied_with"])
-        tip = f"{entry['model']}: {_num(entry['score'])}, 95 % interval {interval}"
+        tip = f"{entry['model']}: {num(entry['score'])}, 95 % interval {interval}"
         left, right = axis.at(lo), axis.at(hi)
-        tie = f'<span class="s">not told apart from {_e(tied)}</span>' if tied else ""
+        tie = f'<span class="s">not told apart from {esc(tied)}</span>' if tied else ""
         rows.append(
-            f'<li title="{_e(tip)}"><span class="name"><b>{entry["rank"]}</b> '
-            f"{_e(entry['model'])}{tie}</span>"
+            f'<li title="{esc(tip)}"><span class="name"><b>{entry["rank"]}</b> '
+            f"{esc(entry['model'])}{tie}</span>"
             f'<span class="bar">{grid}<i class="ci" style="left:{left}%;width:{right - left:.2f}%">'
             f'</i><i class="dot" style="left:{axis.at(entry["score"])}%"></i></span>'
-            f'<span class="val"><b>{_num(entry["score"])}</b> '
+            f'<span class="val"><b>{num(entry["score"])}</b> '
             f'<span class="s">{interval}</span></span></li>'
         )
     ticks = "".join(f'<span style="left:{axis.at(tick)}%">{tick:g}</span>' for tick in axis.ticks)
@@ -625,22 +196,22 @@ def _forest(view: TaskView, prefix: str) -> str:
     plot = (
         f'<ol class="forest" data-plot="forest">{"".join(rows)}'
         f'<li class="axis" aria-hidden="true"><span class="name"></span><span class="bar">{ticks}'
-        f'</span><span class="val s">{_e(label)}</span></li></ol>'
+        f'</span><span class="val s">{esc(label)}</span></li></ol>'
     )
     head = ("rank", "model", "score", "error", "95 % low", "95 % high", "ability", "items", "cost")
-    table = _table(
+    listing = table(
         head,
         (
             (
                 entry["rank"],
                 entry["model"],
-                _num(entry["score"]),
-                _num(entry["score_se"], 2),
-                _num(entry["score_ci"][0]),
-                _num(entry["score_ci"][1]),
-                f"{_num(entry['ability'], 3)} ± {_num(entry['ability_se'], 2)}",
+                num(entry["score"]),
+                num(entry["score_se"], 2),
+                num(entry["score_ci"][0]),
+                num(entry["score_ci"][1]),
+                f"{num(entry['ability'], 3)} ± {num(entry['ability_se'], 2)}",
                 entry["items"],
-                _num(entry["cost"]),
+                num(entry["cost"]),
             )
             for entry in entries
         ),
@@ -650,7 +221,7 @@ def _forest(view: TaskView, prefix: str) -> str:
         f"({_direction(ranking)}), bars hold it with 95 % confidence. Bars may overlap "
         "although a pair is decided: what counts is the next picture."
     )
-    return _section(prefix, "ranking", "Ranking", words, plot + _fold_away("As a table", table))
+    return section(prefix, "ranking", "Ranking", words, plot + fold_away("As a table", listing))
 
 
 def _plain_means(view: TaskView, prefix: str) -> str:
@@ -659,14 +230,14 @@ def _plain_means(view: TaskView, prefix: str) -> str:
     for spec in view.ranking["config"]["models"]:
         mine = [each for each in view.answers if each["model"] == spec["name"]]
         raw = [each["raw_score"] for each in mine if each["raw_score"] is not None]
-        rows.append((spec["name"], len(mine), _num(float(np.mean(raw)) if raw else None)))
+        rows.append((spec["name"], len(mine), num(float(np.mean(raw)) if raw else None)))
     words = (
         "Without its bank nothing can be estimated. The plain means below are over the documents "
         "that were chosen for each model: they are biased, differ in what was asked, and say "
         "nothing about the order of the models."
     )
     name = f"plain mean of {view.ranking['metric']}, chosen documents only"
-    return _section(prefix, "ranking", "So far", words, _table(("model", "answers", name), rows))
+    return section(prefix, "ranking", "So far", words, table(("model", "answers", name), rows))
 
 
 def _matrix(view: TaskView, prefix: str) -> str:
@@ -688,14 +259,14 @@ def _matrix(view: TaskView, prefix: str) -> str:
         kind = ("w" if p >= 0.5 else "l") + str(min(int(abs(p - 0.5) * 10), 4))
         state = {"undecided": "undecided", "equivalent": "equivalent"}.get(verdict, "decided")
         tip = f"{row} is better than {column} with probability {p:.4f}: {state}"
-        return f'<td class="{kind} {state}" title="{_e(tip)}">{_e(text)}{mark}</td>'
+        return f'<td class="{kind} {state}" title="{esc(tip)}">{esc(text)}{mark}</td>'
 
     names = [entry["model"] for entry in entries]
     top = "".join(
-        f'<th scope="col" title="{_e(name)}">{place}</th>' for place, name in enumerate(names, 1)
+        f'<th scope="col" title="{esc(name)}">{place}</th>' for place, name in enumerate(names, 1)
     )
     body = "".join(
-        f'<tr><th scope="row"><span>{place} {_e(name)}</span></th>'
+        f'<tr><th scope="row"><span>{place} {esc(name)}</span></th>'
         f"{''.join(cell(name, other) for other in names)}</tr>"
         for place, name in enumerate(names, 1)
     )
@@ -709,7 +280,7 @@ def _matrix(view: TaskView, prefix: str) -> str:
         '<div class="wide"><table class="matrix" data-plot="matrix"><thead><tr><td></td>'
         f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-    return _section(prefix, "pairs", "Which is better", words, inside)
+    return section(prefix, "pairs", "Which is better", words, inside)
 
 
 @dataclass(frozen=True)
@@ -801,28 +372,6 @@ def _ability_curves(view: TaskView) -> dict[str, _Curve]:
     return curves
 
 
-def _frame(inside: str, x: _Axis, y: _Axis, kind: str, label: str) -> str:
-    """A plot area with grid and tick labels; labels are HTML, so they keep their size anywhere."""
-    grid = "".join(
-        f'<line x1="{x.at(t)}%" x2="{x.at(t)}%" y1="0" y2="100%" class="g"/>' for t in x.ticks
-    )
-    grid += "".join(
-        f'<line y1="{100 - y.at(t):g}%" y2="{100 - y.at(t):g}%" x1="0" x2="100%" class="g"/>'
-        for t in y.ticks
-    )
-    labels = "".join(f'<span class="x" style="left:{x.at(t)}%">{t:g}</span>' for t in x.ticks)
-    labels += "".join(
-        f'<span class="y" style="top:{100 - y.at(t):g}%">{t:g}</span>' for t in y.ticks
-    )
-    return (
-        f'<div class="frame {kind}"><svg role="img" aria-label="{_e(label)}" width="100%" '
-        f'height="100%">{grid}{inside}</svg><div aria-hidden="true">{labels}</div></div>'
-    )
-
-
-_STRETCHED = '<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%">'
-
-
 def _curves(view: TaskView, prefix: str) -> str:
     if not view.ranking["ranking"]:
         return ""
@@ -838,8 +387,8 @@ def _curves(view: TaskView, prefix: str) -> str:
         for items, low, high in zip(curve.items, curve.low, curve.high, strict=True)
         if items >= 5 or items == curve.items[-1]
     ]
-    y = _Axis(min(low for low, _ in settled), max(high for _, high in settled), 4)
-    x = _Axis(0, max(curve.items[-1] for curve in curves.values()), 4)
+    y = Axis(min(low for low, _ in settled), max(high for _, high in settled), 4)
+    x = Axis(0, max(curve.items[-1] for curve in curves.values()), 4)
 
     def place(items: int, value: float) -> str:
         return f"{10 * x.at(items):.0f} {1000 - 10 * y.at(value):.0f}"
@@ -857,16 +406,16 @@ def _curves(view: TaskView, prefix: str) -> str:
             if other != number
         )
         last = (
-            f"{_num(curve.middle[-1])} ({_num(curve.low[-1])} to {_num(curve.high[-1])}) "
+            f"{num(curve.middle[-1])} ({num(curve.low[-1])} to {num(curve.high[-1])}) "
             f"after {curve.items[-1]} items"
         )
         inside = (
-            f'{_STRETCHED}{others}<path class="band" d="M{"L".join(band)}Z"/>'
+            f'{STRETCHED}{others}<path class="band" d="M{"L".join(band)}Z"/>'
             f'<use href="#{prefix}c{number}" class="line"/></svg>'
         )
         inside += "".join(
             f'<circle class="hit" cx="{x.at(items)}%" cy="{100 - y.at(middle):g}%" r="5"><title>'
-            f"{_e(model)} after {items} items: {_num(middle)} ({_num(low)} to {_num(high)})"
+            f"{esc(model)} after {items} items: {num(middle)} ({num(low)} to {num(high)})"
             "</title></circle>"
             for items, middle, low, high in zip(
                 curve.items, curve.middle, curve.low, curve.high, strict=True
@@ -874,17 +423,17 @@ def _curves(view: TaskView, prefix: str) -> str:
         )
         label = f"{model}: {unit} against items asked, {last}"
         panels.append(
-            f"<figure><figcaption>{_e(model)} <span class=s>{_e(last)}</span></figcaption>"
-            f"{_frame(inside, x, y, 'small', label)}</figure>"
+            f"<figure><figcaption>{esc(model)} <span class=s>{esc(last)}</span></figcaption>"
+            f"{frame(inside, x, y, 'small', label)}</figure>"
         )
         shown = sorted({0, *np.linspace(0, len(curve.items) - 1, 6).round().astype(int).tolist()})
         rows += [
             (
                 model,
                 curve.items[step],
-                _num(curve.middle[step]),
-                _num(curve.low[step]),
-                _num(curve.high[step]),
+                num(curve.middle[step]),
+                num(curve.low[step]),
+                num(curve.high[step]),
             )
             for step in shown
         ]
@@ -897,22 +446,14 @@ def _curves(view: TaskView, prefix: str) -> str:
         f'<svg width="0" height="0" class="defs" aria-hidden="true"><defs>{"".join(lines)}</defs>'
         f'</svg><div class="panels" data-plot="curves">{"".join(panels)}</div>'
     )
-    table = _table(("model", "items asked", unit, "95 % low", "95 % high"), rows)
-    return _section(
+    listing = table(("model", "items asked", unit, "95 % low", "95 % high"), rows)
+    return section(
         prefix,
         "curves",
         "How the estimates settled",
         words,
-        inside + _fold_away("As a table", table),
+        inside + fold_away("As a table", listing),
     )
-
-
-def _limits(values: Any, inside: Sequence[float]) -> tuple[float, float]:
-    """Range of an axis: all but the outermost of many values, and some that must be seen."""
-    low, high = (float(each) for each in np.percentile(values, [0.5, 99.5]))
-    low, high = min([low, *inside]), max([high, *inside])
-    pad = 0.04 * (high - low)
-    return low - pad, high + pad
 
 
 def _item_map(view: TaskView, prefix: str) -> str:
@@ -930,8 +471,8 @@ def _item_map(view: TaskView, prefix: str) -> str:
         asked_by.setdefault(int(record["doc_id"]), []).append(record)
     asked = drawn & np.isin(bank.doc_id, list(asked_by))
     abilities = [float(entry["ability"]) for entry in view.ranking["ranking"]]
-    x = _Axis(*_limits(b[drawn], [*b[asked].tolist(), *abilities]), 6)
-    y = _Axis(*_limits(height[drawn], height[asked].tolist()), 5)
+    x = Axis(*limits(b[drawn], [*b[asked].tolist(), *abilities]), 6)
+    y = Axis(*limits(height[drawn], height[asked].tolist()), 5)
     excerpts = _excerpts(view)
     quiet, loud, rows = [], [], []
     most = max((len(each) for each in asked_by.values()), default=1)
@@ -942,23 +483,23 @@ def _item_map(view: TaskView, prefix: str) -> str:
             quiet.append(f"M{10 * left:.0f} {10 * top:.0f}h0")
             continue
         records = asked_by[doc]
-        raw = ", ".join(f"{each['model']} {_num(each['raw_score'], 3)}" for each in records[:12])
+        raw = ", ".join(f"{each['model']} {num(each['raw_score'], 3)}" for each in records[:12])
         where = f"doc {doc}: difficulty {b[item]:.2f}, {'r' if paper else 'a'} {height[item]:.2f}"
         text = f"{where}\n{raw}\n{excerpts.get(doc, '')}".strip()
         size = 3.0 + 3.0 * len(records) / most
         loud.append(
             f'<circle class="asked" cx="{left}%" cy="{top}%" r="{size:.1f}">'
-            f"<title>{_e(text)}</title></circle>"
+            f"<title>{esc(text)}</title></circle>"
         )
         rows.append(
             (doc, f"{b[item]:.2f}", f"{height[item]:.2f}", len(records), excerpts.get(doc, ""))
         )
     marks = "".join(
         f'<line class="mark" x1="{x.at(entry["ability"])}%" x2="{x.at(entry["ability"])}%" y1="0" '
-        f'y2="12"><title>{_e(entry["model"])}: ability {entry["ability"]:.2f}</title></line>'
+        f'y2="12"><title>{esc(entry["model"])}: ability {entry["ability"]:.2f}</title></line>'
         for entry in view.ranking["ranking"]
     )
-    inside = f'{_STRETCHED}<path class="quiet" d="{"".join(quiet)}"/></svg>{"".join(loud)}{marks}'
+    inside = f'{STRETCHED}<path class="quiet" d="{"".join(quiet)}"/></svg>{"".join(loud)}{marks}'
     name = "correlation with the rest of the test" if paper else "discrimination"
     label = f"{len(bank)} items by difficulty and {name}; {len(rows)} of them asked"
     outside = int(((b < x.lo) | (b > x.hi) | (height < y.lo) | (height > y.hi))[drawn].sum())
@@ -969,12 +510,12 @@ def _item_map(view: TaskView, prefix: str) -> str:
     )
     if outside:
         words += f" {outside} item(s) beyond the frame are drawn at its edge."
-    axes = f'<p class="s axes">across: difficulty, logits · upwards: {_e(name)}</p>'
-    plot = f'<div data-plot="items">{_frame(inside, x, y, "large", label)}</div>{axes}'
+    axes = f'<p class="s axes">across: difficulty, logits · upwards: {esc(name)}</p>'
+    plot = f'<div data-plot="items">{frame(inside, x, y, "large", label)}</div>{axes}'
     rows.sort(key=lambda row: row[0])
     head = ("document", "difficulty", name, "models asked", "excerpt")
-    table = _fold_away("Asked items as a table", _table(head, rows))
-    return _section(prefix, "items", "Map of the items", words, plot + table)
+    listing = fold_away("Asked items as a table", table(head, rows))
+    return section(prefix, "items", "Map of the items", words, plot + listing)
 
 
 def _money(view: TaskView, prefix: str) -> str:
@@ -991,22 +532,22 @@ def _money(view: TaskView, prefix: str) -> str:
     top = max(entry["cost"] for entry in ranking["ranking"]) or 1.0
     rows, lines = [], []
     for entry in ranking["ranking"]:
-        share = entry["cost"] / total
+        part = entry["cost"] / total
         read, written = chars.get(entry["model"], [0, 0])
         rows.append(
-            f'<li title="{_e(entry["model"])}: {_share(share)} of the cost"><span class="name">'
-            f'{_e(entry["model"])}</span><span class="bar"><i class="fill" style="width:'
+            f'<li title="{esc(entry["model"])}: {share(part)} of the cost"><span class="name">'
+            f'{esc(entry["model"])}</span><span class="bar"><i class="fill" style="width:'
             f'{100 * entry["cost"] / top:.1f}%"></i></span><span class="val"><b>'
-            f'{_num(entry["cost"])}</b> <span class="s">{_share(share)}, {entry["items"]} items'
+            f'{num(entry["cost"])}</b> <span class="s">{share(part)}, {entry["items"]} items'
             "</span></span></li>"
         )
         lines.append(
             (
                 entry["model"],
                 entry["items"],
-                _share(entry["items"] / full),
-                _num(entry["cost"]),
-                _share(share),
+                share(entry["items"] / full),
+                num(entry["cost"]),
+                share(part),
                 f"{read:,}",
                 f"{written:,}",
             )
@@ -1014,12 +555,12 @@ def _money(view: TaskView, prefix: str) -> str:
     head = ("model", "items", "of the bank", "cost", "of the total", "characters sent", "received")
     plot = f'<ol class="forest money" data-plot="money">{"".join(rows)}</ol>'
     words = (
-        f"Cost {_num(ranking['cost_total'])} instead of {_num(ranking['cost_full'])} for a full "
+        f"Cost {num(ranking['cost_total'])} instead of {num(ranking['cost_full'])} for a full "
         "run, in the unit of the models' costs (1 an item where none was given). Models in close "
         "pairs are asked more."
     )
-    inside = plot + _fold_away("As a table", _table(head, lines))
-    return _section(prefix, "cost", "Where the money went", words, inside)
+    inside = plot + fold_away("As a table", table(head, lines))
+    return section(prefix, "cost", "Where the money went", words, inside)
 
 
 def _surprises(view: TaskView) -> list[tuple[object, ...]]:
@@ -1045,7 +586,7 @@ def _surprises(view: TaskView) -> list[tuple[object, ...]]:
             z = (record["score"] - mu) / spread
             if abs(z) >= SURPRISE:
                 raw = float(bank.info.scale.to_raw(mu))
-                row = (model, record["doc_id"], _num(record["raw_score"]), _num(raw), f"{z:+.1f}")
+                row = (model, record["doc_id"], num(record["raw_score"]), num(raw), f"{z:+.1f}")
                 found.append((-abs(z), row))
     found.sort(key=lambda each: (each[0], str(each[1])))
     return [row for _, row in found]
@@ -1054,28 +595,26 @@ def _surprises(view: TaskView) -> list[tuple[object, ...]]:
 def _warnings(view: TaskView, prefix: str) -> str:
     ranking = view.ranking
     listed = [*view.notes, *ranking["warnings"]]
-    inside = "".join(f"<li>{_e(each)}</li>" for each in listed)
+    inside = "".join(f"<li>{esc(each)}</li>" for each in listed)
     inside = f'<ul class="warn">{inside}</ul>' if listed else "<p>No warnings.</p>"
     excluded = ranking.get("excluded", [])
     if excluded:
         rows = ((each["doc_id"], each["reason"]) for each in excluded)
-        inside += "<h3>Documents left out for all models</h3>" + _table(("document", "why"), rows)
+        inside += "<h3>Documents left out for all models</h3>" + table(("document", "why"), rows)
     surprises = _surprises(view)
     if surprises:
         head = ("model", "document", "score", "expected", "deviations")
         more = len(surprises) - SURPRISES_SHOWN
         inside += (
             "<h3>Answers the bank did not expect</h3><p class=words>Three standard deviations or "
-            "more from what a model of this ability is expected to get on the document. A "
-            "few are normal; many of one model say that the bank fits it badly (leaked documents, another prompt format, broken answers)."
+            "more from what a model of this ability is expected to get on the document. A few are "
+            "normal; many of one model say that the bank fits it badly (leaked documents, another "
+            "prompt format, broken answers)."
             f"{f' {more} more are not shown.' if more > 0 else ''}</p>"
-            f"{_table(head, surprises[:SURPRISES_SHOWN])}"
+            f"{table(head, surprises[:SURPRISES_SHOWN])}"
         )
     words = "What to know before trusting the numbers."
-    return _section(prefix, "warnings", "Warnings and misfits", words, inside)
-
-
-# ------------------------------------------------------------------------------------- documents
+    return section(prefix, "warnings", "Warnings and misfits", words, inside)
 
 
 def _prompt(sample: Mapping[str, Any]) -> str:
@@ -1083,11 +622,7 @@ def _prompt(sample: Mapping[str, Any]) -> str:
     found: Any = sample.get("arguments", "")
     while isinstance(found, dict | list) and found:
         found = next(iter(found.values())) if isinstance(found, dict) else found[0]
-    return found if isinstance(found, str) else _text(found)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    return found if isinstance(found, str) else as_text(found)
 
 
 def _common(first: str, last: str) -> int:
@@ -1114,7 +649,7 @@ def _excerpts(view: TaskView) -> dict[int, str]:
 def _flat(responses: object) -> list[str]:
     if isinstance(responses, list):
         return [text for each in responses for text in _flat(each)]
-    return [_text(responses)]
+    return [as_text(responses)]
 
 
 def _documents(view: TaskView, prefix: str) -> str:
@@ -1141,14 +676,14 @@ def _documents(view: TaskView, prefix: str) -> str:
             view.samples[model][doc] for model in order if doc in view.samples.get(model, {})
         ]
         values = [each["raw_score"] for each in held.values() if each["raw_score"] is not None]
-        summary = f"doc {doc}: {len(held)} models, {_num(min(values), 3)} to {_num(max(values), 3)}"
+        summary = f"doc {doc}: {len(held)} models, {num(min(values), 3)} to {num(max(values), 3)}"
         inside = ""
         if samples:
             same = len({_prompt(sample) for sample in samples}) == 1
             title = "Prompt" if same else "Prompt (of the best placed; the models' prompts differ)"
-            prompt = _cut(_prompt(samples[0]), PROMPT_CHARS, keep_end=True)
-            target = _cut(_text(samples[0].get("target", "")), TARGET_CHARS)
-            inside += f"<h4>{title}</h4>{_pre(prompt)}<h4>Target</h4>{_pre(target)}"
+            prompt = cut(_prompt(samples[0]), PROMPT_CHARS, keep_end=True)
+            target = cut(as_text(samples[0].get("target", "")), TARGET_CHARS)
+            inside += f"<h4>{title}</h4>{pre(prompt)}<h4>Target</h4>{pre(target)}"
         else:
             inside += (
                 "<p class=words>Prompt and target are in the samples files, which the harness "
@@ -1162,15 +697,15 @@ def _documents(view: TaskView, prefix: str) -> str:
             logged = view.samples.get(model, {}).get(doc, {})
             texts = _flat(held[model].get("resps", logged.get("resps", ["(not logged)"])))
             empty = '<p class="s">(empty answer)</p>'
-            shown = "".join(_pre(_cut(text, length)) if text.strip() else empty for text in texts)
+            shown = "".join(pre(cut(text, length)) if text.strip() else empty for text in texts)
             cards.append(
-                f"<article><h5>{_e(model)} <b>{_num(held[model]['raw_score'], 3)}</b></h5>"
+                f"<article><h5>{esc(model)} <b>{num(held[model]['raw_score'], 3)}</b></h5>"
                 f"{shown}</article>"
             )
         inside += f'<h4>Answers</h4><div class="answers">{"".join(cards)}</div>'
         is_open = " open" if place == 0 else ""
         blocks.append(
-            f'<details class="doc"{is_open}><summary>{_e(summary)}</summary>{inside}</details>'
+            f'<details class="doc"{is_open}><summary>{esc(summary)}</summary>{inside}</details>'
         )
     if not blocks:
         inside = "<p>No document was answered differently by two models.</p>"
@@ -1183,11 +718,7 @@ def _documents(view: TaskView, prefix: str) -> str:
         if blocks
         else "Documents that two models or more were asked are compared here."
     )
-    return _section(prefix, "documents", "Where the models differ most", words, inside)
-
-
-def _pre(text: str) -> str:
-    return f'<pre dir="auto">{_e(text)}</pre>'
+    return section(prefix, "documents", "Where the models differ most", words, inside)
 
 
 def _repeat(view: TaskView, prefix: str) -> str:
@@ -1202,13 +733,13 @@ def _repeat(view: TaskView, prefix: str) -> str:
         ("Bank", about),
         ("Bank calibrated on", ", ".join(map(str, bank.get("models", []))) or "not known here"),
     ]
-    inside = "".join(f"<h3>{_e(name)}</h3>{_pre(value)}" for name, value in parts)
-    inside += _fold_away("All options", _pre(_text(_without_secrets(ranking["config"]))))
+    inside = "".join(f"<h3>{esc(name)}</h3>{pre(value)}" for name, value in parts)
+    inside += fold_away("All options", pre(as_text(without_secrets(ranking["config"]))))
     words = (
         "The same bank, models' answers, options and seed give the same ranking; the signature "
         "names what has to be equal."
     )
-    return _section(prefix, "repeat", "To repeat it", words, inside)
+    return section(prefix, "repeat", "To repeat it", words, inside)
 
 
 def _how_to_read() -> str:
@@ -1230,13 +761,10 @@ def _how_to_read() -> str:
             "calibrated under other conditions than these."
         ),
     }
-    rows = "".join(f"<dt>{_e(name)}</dt><dd>{_e(text)}</dd>" for name, text in facts.items())
+    rows = "".join(f"<dt>{esc(name)}</dt><dd>{esc(text)}</dd>" for name, text in facts.items())
     return (
         f'<section id="read"><h2>How to read this page</h2><dl class="read">{rows}</dl></section>'
     )
-
-
-# ------------------------------------------------------------------------------------------- page
 
 
 def _task_body(view: TaskView, prefix: str) -> str:
@@ -1255,8 +783,8 @@ def _task_body(view: TaskView, prefix: str) -> str:
     )
     date = f" · {str(ranking['date'])[:16].replace('T', ' ')}" if ranking.get("date") else ""
     head = (
-        f'<header id="{prefix}top"><h1>{_e(ranking["task"])}</h1><p class="s">{_e(about)}{_e(date)}'
-        f"</p>{banner}{_headline_html(view)}{_facts(view)}</header>"
+        f'<header id="{prefix}top"><h1>{esc(ranking["task"])}</h1><p class="s">'
+        f"{esc(about)}{esc(date)}</p>{banner}{_headline_html(view)}{_facts(view)}</header>"
     )
     parts = (_forest, _matrix, _curves, _item_map, _money, _warnings, _documents, _repeat)
     return head + "".join(part(view, prefix) for part in parts)
@@ -1267,170 +795,8 @@ def render_page(views: Sequence[TaskView]) -> str:
     bodies = [_task_body(view, f"t{number}-") for number, view in enumerate(views, 1)]
     names = [str(view.ranking["task"]) for view in views]
     links = "".join(
-        f'<a href="#t{number}-top">{_e(name)}</a>' for number, name in enumerate(names, 1)
+        f'<a href="#t{number}-top">{esc(name)}</a>' for number, name in enumerate(names, 1)
     )
     nav = f"<nav>{links}</nav>" if len(views) > 1 else ""
-    digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{_e(', '.join(names))}: adaptive ranking</title><style>{_STYLE}</style></head>"
-        f"<body><main>{nav}{''.join(bodies)}{_how_to_read()}</main>"
-        f"<script>{_SCRIPT}</script></body></html>\n"
-    )
-
-
-_STYLE = """
-:root{--bg:#fff;--fg:#1c2128;--soft:#5b6470;--line:#d8dde3;--card:#f5f7f9;--hue:31 90 196;
---bad:176 58 20;--warn:#fff4d6;--warnline:#d9a400}
-@media (prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e4e8ec;--soft:#9aa5b1;--line:#343b44;
---card:#1d2228;--hue:122 168 255;--bad:255 140 92;--warn:#3a3013;--warnline:#b98f1a}}
-@media print{:root{--bg:#fff;--fg:#000;--soft:#444;--line:#bbb;--card:#fff;--hue:31 90 196;
---bad:176 58 20;--warn:#fff;--warnline:#888}body{font-size:10pt}section,figure,li,article
-{break-inside:avoid}#tip{display:none}nav{display:none}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}
-main{max-width:66rem;margin:0 auto;padding:1rem}
-h1,h2,h3,h4,h5,p,dd,summary,.name,figcaption,li{overflow-wrap:anywhere}
-td,th{overflow-wrap:break-word;max-width:24rem}
-h1{font-size:1.6rem;line-height:1.2;margin:.5rem 0 0}
-h2{font-size:1.25rem;margin:2.5rem 0 .25rem}
-h3{font-size:1rem;margin:1.25rem 0 .25rem}
-h4,h5{font-size:.9rem;margin:1rem 0 .25rem}
-header+section h2{margin-top:1.5rem}
-header~header{border-top:3px solid var(--line);margin-top:3rem;padding-top:1rem}
-nav a{margin-right:1rem}a{color:rgb(var(--hue))}
-.s{color:var(--soft);font-size:.85rem}
-.words{color:var(--soft);margin:0 0 .75rem;max-width:46rem}
-.headline{font-size:1.1rem;max-width:52rem}
-.banner,.warn{background:var(--warn);border-left:4px solid var(--warnline);margin:.75rem 0}
-.banner{padding:.5rem .75rem}.warn{padding:.5rem .75rem .5rem 2rem}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:.6rem;margin:0}
-.facts div{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.6rem}
-.facts dt{color:var(--soft);font-size:.85rem}.facts dd{margin:0;font-size:1.25rem}
-.facts dd.s{font-size:.85rem}
-.forest{list-style:none;padding:0;margin:0}
-.forest li{display:grid;grid-template-columns:minmax(8rem,16rem) minmax(0,1fr) 12rem;
-gap:0 1rem;align-items:center;padding:.3rem 0;border-bottom:1px solid var(--line)}
-.forest .name .s{display:block}
-.forest .bar{position:relative;height:1.5rem;display:block;margin:0 .5rem}
-.forest .axis{border:0}.forest .axis .bar span{position:absolute;transform:translateX(-50%);
-font-size:.8rem;color:var(--soft)}
-.bar i{position:absolute;display:block}
-.bar .g{top:-.3rem;bottom:-.3rem;width:1px;background:var(--line)}
-.bar .ci{top:50%;height:4px;margin-top:-2px;background:rgb(var(--hue)/.55);border-radius:2px;
-min-width:2px;print-color-adjust:exact}
-.bar .dot{top:50%;width:12px;height:12px;margin:-6px;border-radius:50%;background:rgb(var(--hue));
-print-color-adjust:exact}
-.bar .fill{top:.25rem;bottom:.25rem;left:0;background:rgb(var(--hue)/.7);border-radius:2px;
-print-color-adjust:exact}
-.val b{font-variant-numeric:tabular-nums}
-.wide{overflow-x:auto;max-width:100%}
-table{border-collapse:collapse;font-size:.9rem}
-th,td{padding:.25rem .6rem;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.matrix td,.matrix thead th{text-align:center;min-width:2.6rem;padding:.35rem .2rem;
-font-variant-numeric:tabular-nums;border:1px solid var(--bg);print-color-adjust:exact}
-.matrix tbody th{font-weight:400;position:sticky;left:0;background:var(--bg)}
-.matrix tbody th span{display:block;max-width:16rem;min-width:6rem}
-.matrix .undecided{font-style:italic;outline:2px dashed var(--soft);outline-offset:-3px}
-.w0{background:rgb(var(--hue)/.04)}.w1{background:rgb(var(--hue)/.12)}
-.w2{background:rgb(var(--hue)/.2)}.w3{background:rgb(var(--hue)/.28)}
-.w4{background:rgb(var(--hue)/.38)}.l0{background:rgb(var(--bad)/.04)}
-.l1{background:rgb(var(--bad)/.1)}.l2{background:rgb(var(--bad)/.16)}
-.l3{background:rgb(var(--bad)/.22)}.l4{background:rgb(var(--bad)/.3)}
-.defs{position:absolute}
-.panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19rem),1fr));
-gap:1rem 1.5rem}
-figure{margin:0;min-width:0}figcaption{font-size:.9rem;font-weight:600;margin-bottom:.4rem}
-figcaption .s{font-weight:400;display:block}
-.frame{position:relative;margin:0 .6rem 1.6rem 2.8rem;border:1px solid var(--line)}
-.frame.small{height:10rem}.frame.large{height:26rem}
-.frame svg{display:block;overflow:visible}
-.frame span{position:absolute;font-size:.75rem;color:var(--soft)}
-.frame .x{top:100%;transform:translateX(-50%);padding-top:.1rem}
-.frame .y{right:100%;transform:translateY(-50%);padding-right:.3rem}
-line.g{stroke:var(--line);stroke-width:1}
-path{fill:none}
-.other{stroke:var(--soft);stroke-width:1;opacity:.35}
-.line{stroke:rgb(var(--hue));stroke-width:2}
-path,.other,.line{vector-effect:non-scaling-stroke}
-.band{fill:rgb(var(--hue)/.2);print-color-adjust:exact}
-.hit{fill:transparent}.hit:hover{fill:rgb(var(--hue))}
-.quiet{stroke:var(--soft);stroke-width:4;stroke-linecap:round;opacity:.4}
-.asked{fill:rgb(var(--hue)/.65);stroke:var(--bg);stroke-width:1;print-color-adjust:exact}
-.asked:hover{fill:rgb(var(--bad))}
-.mark{stroke:rgb(var(--bad));stroke-width:3}
-.axes{margin:0 0 .5rem 2.8rem}
-details{margin:.6rem 0}summary{cursor:pointer;color:rgb(var(--hue))}
-details.doc{border:1px solid var(--line);border-radius:6px;padding:.4rem .75rem}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--card);border:1px solid var(--line);
-border-radius:4px;padding:.5rem;margin:.25rem 0;max-height:24rem;overflow-y:auto;
-font:.85rem/1.45 ui-monospace,monospace;unicode-bidi:isolate}
-.answers{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,18rem),1fr));
-gap:.5rem 1rem}
-article{min-width:0}article h5{display:flex;justify-content:space-between;gap:1rem;margin:.25rem 0}
-article h5 b{white-space:nowrap}
-.read dt{font-weight:600}.read dd{margin:0 0 .5rem}
-#tip{position:fixed;z-index:9;max-width:min(24rem,90vw);background:var(--fg);color:var(--bg);
-padding:.35rem .6rem;border-radius:4px;font-size:.85rem;white-space:pre-line;
-overflow-wrap:anywhere;pointer-events:none}
-@media (max-width:640px){main{padding:.75rem}h1{font-size:1.35rem}
-.forest li{grid-template-columns:minmax(0,1fr) max-content}
-.forest .bar{grid-row:2;grid-column:1/3}.forest .val .s{display:block}
-.forest .val{text-align:right}.forest .axis .val{grid-row:3;grid-column:1/3}
-.forest .axis .name{display:none}.frame.large{height:20rem}
-.matrix tbody th span{max-width:7.5rem;font-size:.8rem;line-height:1.2;word-break:break-all}
-.matrix td,.matrix thead th{min-width:2.1rem;font-size:.8rem}}
-@media print{pre{max-height:none;overflow:visible}}
-"""
-
-# Written without < and &, so that the script's text is the same to every parser.
-_SCRIPT = """
-(function () {
-  "use strict";
-  var root = document.documentElement, mark = root.dataset;
-  mark.errors = "0";
-  window.addEventListener("error", function () { mark.errors = String(Number(mark.errors) + 1); });
-  document.addEventListener("securitypolicyviolation", function (event) {
-    mark.blocked = event.violatedDirective;
-  });
-  document.querySelectorAll("svg title").forEach(function (title) {
-    var owner = title.parentNode;
-    owner.setAttribute("data-tip", title.textContent);
-    title.remove();
-  });
-  document.querySelectorAll("[title]").forEach(function (owner) {
-    owner.setAttribute("data-tip", owner.getAttribute("title"));
-    owner.removeAttribute("title");
-  });
-  var tip = document.createElement("div");
-  tip.id = "tip";
-  tip.hidden = true;
-  document.body.appendChild(tip);
-  function show(event) {
-    var owner = event.target.closest ? event.target.closest("[data-tip]") : null;
-    tip.hidden = !owner;
-    if (!owner) { return; }
-    tip.textContent = owner.getAttribute("data-tip");
-    var left = Math.min(event.clientX + 12, root.clientWidth - tip.offsetWidth - 4);
-    var below = event.clientY + 16;
-    var over = below + tip.offsetHeight > window.innerHeight;
-    tip.style.left = Math.max(4, left) + "px";
-    tip.style.top = (over ? Math.max(4, event.clientY - tip.offsetHeight - 10) : below) + "px";
-  }
-  document.addEventListener("pointermove", show);
-  document.addEventListener("pointerdown", show);
-  window.addEventListener("scroll", function () { tip.hidden = true; }, { passive: true });
-  window.addEventListener("beforeprint", function () {
-    document.querySelectorAll("details").forEach(function (each) { each.open = true; });
-  });
-  mark.ready = "1";
-})();
-"""
+    body = f"{nav}{''.join(bodies)}{_how_to_read()}"
+    return whole_page(f"{', '.join(names)}: adaptive ranking", body)

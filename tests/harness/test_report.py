@@ -613,7 +613,9 @@ class Browser:
             self.events.append(reply)
 
     def js(self, code: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=code, returnByValue=True)
+        found = self.call(
+            "Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True
+        )
         return found["result"].get("value")
 
     def open(self, path: Path, width: int, *, dark: bool = False) -> None:
@@ -697,7 +699,11 @@ def test_a_browser_draws_the_page(
 @in_browser
 def test_hovering_shows_the_document(browser: Browser, finished: tuple[Path, Any]) -> None:
     browser.open(finished[0], 1200)
-    browser.js("document.querySelector('.asked').scrollIntoView({block: 'center'})")
+    # Scrolling hides the tooltip when its event arrives, a frame later.
+    browser.js(
+        "[...document.querySelectorAll('.asked')].pop().scrollIntoView({block: 'center'});"
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
     box = browser.js(
         "(b => [b.left + b.width / 2, b.top + b.height / 2])"
         "([...document.querySelectorAll('.asked')].pop().getBoundingClientRect())"
