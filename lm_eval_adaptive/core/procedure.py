@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
 
+# Ten costs of 0.1 add up to a little more or less than 1: such a difference is no overspending.
+_ROUNDING = 1.0 + 1e-9
+
 StopReason = Literal[
     "decided", "budget", "max_items", "bank_exhausted", "precision", "fixed_length", "failed"
 ]
@@ -193,7 +196,7 @@ class Procedure:
             )
         length = config.items_per_model or self.min_items
         warm_up = float(length * self.costs.sum())
-        if config.budget is not None and warm_up > config.budget:
+        if config.budget is not None and warm_up > config.budget * _ROUNDING:
             raise UsageError(
                 f"--budget {config.budget:g} does not cover the first {length} items of each model "
                 f"({warm_up:g}); raise it or lower --min_items"
@@ -221,8 +224,9 @@ class Procedure:
         """What to do next.
 
         The rules in their order: fixed length; warm-up of ``min_items``; the precision of a single
-        model, or the required pairs; the budget; ``max_items`` of each model in an undecided pair;
-        the end of the bank.
+        model, or the required pairs; the end of the bank or ``max_items`` for every model in an
+        undecided pair; the budget. The budget also bounds warm-up and fixed length, where answers
+        to items that were excluded later have been paid for.
         """
         config = self.config
         active = ~state.failed
@@ -270,11 +274,27 @@ class Procedure:
         if not models.any():
             return Stop("bank_exhausted")
         asked = state.administered
+        money, items = self._purse(state)
         asks = []
         for model in np.flatnonzero(models):
             count = min(self.config.round_size, length - int(asked[model]))
-            asks.append(self._pick(state, estimates, int(model), count))
-        return Round(tuple(ask for ask in asks if ask.items))
+            count = int(min(count, items, np.floor(money / self.costs[model])))
+            if count < 1:
+                continue
+            ask = self._pick(state, estimates, int(model), count)
+            asks.append(ask)
+            money -= len(ask.items) * float(self.costs[model])
+            items -= len(ask.items)
+        return Round(tuple(asks)) if asks else Stop("budget")
+
+    def _purse(self, state: RunState) -> tuple[float, float]:
+        """Cost and items that may still be spent, infinite without a limit."""
+        config = self.config
+        spent = float((state.answered * self.costs).sum())
+        money = np.inf if config.budget is None else config.budget * _ROUNDING - spent
+        total = int(state.answered.sum())
+        items = np.inf if config.budget_items is None else float(config.budget_items - total)
+        return money, items
 
     def _allocate(self, state: RunState, estimates: Estimates, models: BoolArray) -> Round | Stop:
         """Spread a round over the models by SE^2 / ((n + 1) c), within the budget.
@@ -290,17 +310,11 @@ class Procedure:
             self.max_items - asked,
             (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1),
         )
-        spent = float((state.answered * self.costs).sum())
-        money = np.inf if self.config.budget is None else self.config.budget - spent
-        items = (
-            np.inf
-            if self.config.budget_items is None
-            else self.config.budget_items - int(state.answered.sum())
-        )
+        money, items = self._purse(state)
         variance = estimates.level_se**2
         given = np.zeros(len(self.costs), dtype=np.int_)
         while slots > 0 and items >= 1:
-            can = models & (given < room) & (self.costs <= money + 1e-9)
+            can = models & (given < room) & (self.costs <= money)
             if not can.any():
                 break
             value = np.where(can, allocation_value(variance, asked + given, self.costs), -np.inf)
