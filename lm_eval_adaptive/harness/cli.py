@@ -399,10 +399,20 @@ def _execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
             setup_logging()
             _with_own_tasks(namespace)
         found = namespace.func(namespace)
+        if command == "ls" and namespace.what in ("tasks", "subtasks"):
+            _list_banks(namespace.include_path[1:])
         return int(found or 0)
     if getattr(namespace, "adaptive", False) or _config_says_adaptive(namespace):
         return _run_adaptive(namespace, arguments)
     return _run_plain(namespace)
+
+
+def _list_banks(include_path: list[str]) -> None:
+    from lm_eval_adaptive.harness.run import named_banks
+
+    print("Item banks, for run --adaptive:")
+    for task, metric, bank in named_banks(include_path):
+        print(f"  {task}: {bank} ({metric}){'' if bank.is_file() else ' (file is missing)'}")
 
 
 def _own_keys() -> set[str]:

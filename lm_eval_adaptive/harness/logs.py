@@ -878,9 +878,11 @@ def _note_differences(runs: Sequence[LoggedRun], notices: list[str]) -> None:
     templates = {(run.chat_template, run.chat_template_sha) for run in runs}
     if len(templates) > 1:
         with_template = sum(run.chat_template is True for run in runs)
+        known = len({sha for _, sha in templates if sha})
+        different = f", {known} different ones" if known > 1 else ""
         notices.append(
-            f"{with_template} of {len(runs)} runs apply a chat template, "
-            f"{len({sha for _, sha in templates if sha})} different ones; their prompts differ"
+            f"{with_template} of {len(runs)} runs apply a chat template{different}; "
+            "their prompts differ"
         )
     if len({run.system_instruction for run in runs}) > 1:
         notices.append("the runs have different system instructions; their prompts differ")

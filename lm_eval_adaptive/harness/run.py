@@ -87,14 +87,25 @@ def tasks_folder() -> Path:
 
 def include_paths(include_path: Any) -> list[str]:
     """Folders to look for tasks in: this package's, then the user's, which take precedence."""
-    own = [str(tasks_folder())]
     if not include_path:
-        return own
+        return [str(tasks_folder())]
     given = include_path if isinstance(include_path, list | tuple) else [include_path]
-    for each in given:
-        if not Path(each).exists():
-            raise UsageError(f"--include_path {each}: no such folder")
-    return own + [str(each) for each in given]
+    return [str(tasks_folder()), *(str(each) for each in given)]
+
+
+def named_banks(include_path: Any) -> list[tuple[str, str, Path]]:
+    """Tasks whose YAML names a bank: (task, metric, bank file), from our and the user's folders."""
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found = []
+    for folder in include_paths(include_path):
+        for file in sorted(Path(folder).rglob("*.yaml")):
+            config = load_yaml(str(file), resolve_func=False)
+            block = (config.get("metadata") or {}).get("adaptive") or {}
+            if isinstance(config.get("task"), str) and block.get("bank"):
+                bank = file.parent / str(block["bank"])
+                found.append((config["task"], str(block.get("metric", "")), bank))
+    return found
 
 
 def make_task_manager(settings: HarnessSettings) -> Any:
@@ -106,6 +117,9 @@ def make_task_manager(settings: HarnessSettings) -> Any:
     from lm_eval.tasks import TaskManager
 
     paths = include_paths(settings.include_path)
+    for path in paths:
+        if not Path(path).exists():
+            raise UsageError(f"--include_path {path}: no such folder")
     names = [task for task in settings.tasks if isinstance(task, str)]
     manager = TaskManager(
         include_path=paths, include_defaults=False, metadata=dict(settings.metadata)

@@ -339,4 +339,7 @@ def test_calibrate_needs_one_source(capsys, tmp_path):
 
 def test_ls_and_validate_know_our_tasks(capsys):
     assert main(["ls", "subtasks", "--include_path", str(toy.ROOT / "tasks")]) in (0, None)
-    assert toy.TASK in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert toy.TASK in out.split("Item banks")[0]
+    assert "records_to_text.bank.parquet (rougeL)" in out
+    assert main(["validate", "--tasks", toy.TASK]) == 0
