@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.harness.page import (
     STRETCHED,
     Axis,
@@ -85,27 +86,110 @@ def render_report(
     return render_page([TaskView(ranking, bank, answers, samples or {}, command, unfinished)])
 
 
-def write_report(run_dir_or_ranking_file: Path, output: Path | None = None) -> Path:
-    """Write the report of a run that is finished, going on, or was interrupted.
+FORMS = {"html": "report.html", "md": "report.md", "csv": "ranking.csv"}
+
+
+def write_report(source: Path, output: Path | None = None, form: str = "html") -> Path:
+    """Write the report of a run that is finished, going on, or was interrupted; or of a bank.
 
     Reads only: the journal of a run that is going on is not touched.
 
     Args:
-        run_dir_or_ranking_file: The run's ``--output_path``, or one ranking file in it.
-        output: The page's file; None is ``report.html`` beside the ranking.
+        source: The run's ``--output_path``, one ranking file in it, or a bank (``.parquet``).
+        output: The file to write, or a folder for it; None is ``report.html`` (``report.md``,
+            ``ranking.csv``) in the run's folder, and ``NAME.html`` beside a bank.
+        form: ``html``, ``md`` or ``csv``.
 
     Returns:
         The file written.
 
     Raises:
-        UsageError: There is no such file or folder, or no run in it.
+        UsageError: There is no such file or folder, or no run in it, or no such form.
         DataError: A ranking file or the journal cannot be read.
+        BankError: The bank cannot be read.
     """
-    folder, views = views_of(run_dir_or_ranking_file)
-    target = output or folder / "report.html"
+    if form not in FORMS:
+        raise UsageError(f"--format must be one of {', '.join(FORMS)}; got {form!r}")
+    if source.suffix == ".parquet":
+        return _write_bank(source, output, form)
+    folder, views = views_of(source)
+    target = output or folder
     if target.is_dir():
-        target /= "report.html"
-    return write_text(target, render_page(views))
+        target /= FORMS[form]
+    render = {"html": render_page, "md": render_markdown, "csv": render_csv}[form]
+    return write_text(target, render(views))
+
+
+def _write_bank(source: Path, output: Path | None, form: str) -> Path:
+    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.harness.bank_report import write_bank_report
+
+    if form != "html":
+        raise UsageError(
+            f"--format {form} is for runs; a bank's numbers are in `bank show {source} --json`"
+        )
+    target = output or source.with_suffix(".html")
+    if target.is_dir():
+        target /= source.with_suffix(".html").name
+    return write_bank_report(ItemBank.load(source), target)
+
+
+def render_markdown(views: Sequence[TaskView]) -> str:
+    """The rankings as Markdown, for an issue or a model card."""
+
+    def code(value: object) -> str:
+        return f"`{' '.join(str(value).replace('`', chr(39)).split())}`"
+
+    def cell(value: object) -> str:  # a bar ends a cell, even inside a code span
+        return code(value).replace("|", "\\|")
+
+    parts = []
+    for view in views:
+        ranking = view.ranking
+        direction = _direction(ranking)
+        state = " (unfinished)" if view.unfinished else ""
+        lines = [
+            f"## {code(ranking['task'])}: {code(ranking['metric'])}, {direction}{state}",
+            "",
+            "| rank | model | score | 95 % interval | items | cost | not told apart from |",
+            "|---:|:---|---:|:---|---:|---:|:---|",
+        ]
+        for entry in ranking["ranking"]:
+            low, high = entry["score_ci"]
+            tied = ", ".join(map(cell, entry["tied_with"])) or "–"
+            lines.append(
+                f"| {entry['rank']} | {cell(entry['model'])} | {num(entry['score'])} | {num(low)} "
+                f"– {num(high)} | {entry['items']} | {num(entry['cost'])} | {tied} |"
+            )
+        lines += ["", _short_headline(view), ""]
+        lines += [f"- {code(each)}" for each in [*view.notes, *ranking["warnings"]]]
+        lines += ["", f"Signature: {code(ranking['signature'])}", ""]
+        parts.append("\n".join(lines))
+    return "\n".join(parts)
+
+
+def render_csv(views: Sequence[TaskView]) -> str:
+    """The rankings as CSV, a row per task and model."""
+    import csv
+    import io
+
+    keys = ("rank", "model", "score", "score_se", "ability", "ability_se", "items", "cost")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["task", "metric", *keys, "score_low", "score_high", "tied_with", "finished"])
+    for view in views:
+        for entry in view.ranking["ranking"]:
+            writer.writerow(
+                [
+                    view.ranking["task"],
+                    view.ranking["metric"],
+                    *(entry[key] for key in keys),
+                    *entry["score_ci"],
+                    "; ".join(entry["tied_with"]),
+                    not view.unfinished,
+                ]
+            )
+    return text.getvalue()
 
 
 def _headline(view: TaskView) -> str:
@@ -118,20 +202,29 @@ def _headline(view: TaskView) -> str:
     return sentence(dict(ranking))
 
 
+def _short_headline(view: TaskView) -> str:
+    """A sentence without names of pairs, where no model's name may be taken for markup."""
+    ranking = view.ranking
+    pairs = ranking["pairs"]
+    told = sum(pair["verdict"] in ("a", "b") for pair in pairs)
+    asked = f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run"
+    if not pairs:
+        return f"{asked}."
+    confidence = ranking["config"]["adaptive"]["confidence"]
+    return (
+        f"{told} of {len(pairs)} pairs are told apart with {confidence:.0%} confidence each; "
+        f"{asked}."
+    )
+
+
 def _headline_html(view: TaskView) -> str:
     """The sentence; where many models make it long, a short one with the long one folded away."""
     full = _headline(view)
     if len(full) <= HEADLINE_CHARS:
         return f'<p class="headline">{esc(full)}</p>'
-    ranking = view.ranking
-    told = sum(pair["verdict"] in ("a", "b") for pair in ranking["pairs"])
-    first = ranking["ranking"][0]
+    first = view.ranking["ranking"][0]
     tied = f", not told apart from {len(first['tied_with'])} other(s)" if first["tied_with"] else ""
-    short = (
-        f"{first['model']} stands first{tied}; {told} of {len(ranking['pairs'])} pairs are told "
-        f"apart with {ranking['config']['adaptive']['confidence']:.0%} confidence each; "
-        f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run."
-    )
+    short = f"{first['model']} stands first{tied}; {_short_headline(view)}"
     return f'<p class="headline">{esc(short)}</p>{fold_away("All pairs in words", para(full))}'
 
 

@@ -550,6 +550,74 @@ def test_what_is_no_run_is_refused_in_one_line(
         write_report(tmp_path / "nowhere")
 
 
+def test_the_markdown_form_holds_the_table(tmp_path: Path) -> None:
+    made = make_run(tmp_path, name="or|g/model_{}_`x`")
+    path = write_report(tmp_path, form="md")
+    assert path.name == "report.md"
+    text = path.read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 3
+    for row, entry in zip(rows[2:], made["document"]["ranking"], strict=True):
+        assert len(re.findall(r"(?<!\\)\|", row)) == 8
+        assert f"| {entry['score']:.4g} |" in row
+        assert "`or\\|g/model_" in row
+    assert made["document"]["signature"] in text
+    assert "- `a warning <b>`" in text
+
+
+def test_the_csv_form_reads_back(tmp_path: Path) -> None:
+    import csv
+
+    made = make_run(tmp_path, name='a "quoted", name {}')
+    path = write_report(tmp_path, tmp_path / "out.csv", form="csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == [
+        entry["model"] for entry in made["document"]["ranking"]
+    ]
+    assert [float(row["score"]) for row in rows] == [
+        entry["score"] for entry in made["document"]["ranking"]
+    ]
+    assert {row["finished"] for row in rows} == {"True"}
+
+
+def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    with pytest.raises(UsageError, match=r"one of html, md, csv; got 'png'"):
+        write_report(tmp_path, form="png")
+    with pytest.raises(UsageError, match="is for runs"):
+        write_report(tmp_path / "bank.parquet", form="md")
+
+
+@pytest.fixture(scope="module")
+def bank_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bank")
+    bank = make_bank(60)
+    kept = np.arange(60) % 10 > 0
+    models = tuple(
+        CalibrationModel(f"{HOSTILE}{k}", k - 1.5, 0.4 + 0.1 * k, 20.0 + k, 60) for k in range(4)
+    )
+    bank = replace(
+        bank,
+        kept=kept,
+        reason=tuple("" if each else "constant <b>" for each in kept),
+        info=replace(bank.info, models=models, notices=(HOSTILE,), licence=HOSTILE),
+    )
+    return write_report(bank.save(folder / "my.bank.parquet"))
+
+
+def test_the_page_of_a_bank_holds_every_part(bank_page: Path) -> None:
+    assert bank_page.name == "my.bank.html"
+    text = bank_page.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.plots() == {"difficulty", "information", "reliability"}
+    assert harm(text) == []
+    assert "54 of them may be asked" in page.words
+    assert "constant <b>" in page.words
+    places = [page.words.rindex(f"{HOSTILE}{k}") for k in (3, 2, 1, 0)]
+    assert places == sorted(places)
+
+
 # ------------------------------------------------------------------------------- in a real browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -740,3 +808,18 @@ def test_the_policy_stops_a_script_that_got_through(
     browser.open(path, 1200)
     assert browser.js("document.title") != "ran"
     assert browser.complaints() != []
+
+
+@in_browser
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_browser_draws_a_banks_page(browser: Browser, bank_page: Path, width: int) -> None:
+    browser.open(bank_page, width)
+    assert browser.complaints() == []
+    assert browser.js("document.documentElement.dataset.ready") == "1"
+    browser.js("document.querySelectorAll('details').forEach(each => each.open = true)")
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.js(overflow) == 0
+    assert browser.js(
+        "[...document.querySelectorAll('path.line')].every(each => each.getTotalLength() > 100)"
+    )
+    assert browser.js("document.querySelectorAll('path.line').length") == 3
