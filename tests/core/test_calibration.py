@@ -147,11 +147,11 @@ def test_means_of_a_full_matrix_are_plain_means():
 
 
 def test_a_model_that_was_asked_easy_items_gets_no_credit_for_them():
-    # Additive truth: model effects 0.3, 0.2, 0.1 and item effects 0, 0.1, 0.5; the first model
-    # misses the easy item, the last the hard one. Full means: effect + 0.2, effect + 0.2 over models.
+    # Additive truth: model effects 0.3, 0.2, 0.1 plus item effects 0, 0.1, 0.5, whose mean is 0.2.
+    # The best model was not asked the easiest item, nor one more; its plain mean would be 0.3.
     full = np.array([[0.3], [0.2], [0.1]]) + np.array([0.0, 0.1, 0.5])
     holes = full.copy()
-    holes[0, 2] = holes[2, 0] = np.nan
+    holes[0, 1:] = np.nan
     models, items = completed_means(holes)
     np.testing.assert_allclose(models, [0.5, 0.4, 0.3], atol=1e-8)
     np.testing.assert_allclose(items, [0.2, 0.3, 0.7], atol=1e-8)
@@ -226,11 +226,40 @@ def test_calibration_recovers_discriminations_from_many_models(model):
     assert (low.mean() < high).mean() > 0.95
 
 
+def test_discriminations_shrink_to_the_banks_own_level_not_to_one():
+    # Abilities are standardised, so that slopes of 1 become their sd, about 2.
+    rng = np.random.default_rng(29)
+    true = make_items("robust-2pl", rng.normal(size=100), 1.0, 0.15)
+    theta = np.linspace(-3.0, 3.0, 6)
+    fit = calibrate_items(draw_scores(true, theta, rng), "robust-2pl")
+    assert np.median(fit.items.discrimination) == pytest.approx(theta.std(), rel=0.25)
+
+
+def test_errors_of_difficulties_are_as_large_as_their_scatter():
+    """Two calibrations from different answers of the same models differ by sqrt(2) errors."""
+    rng = np.random.default_rng(32)
+    for model in ("robust-2pl", "bernoulli-2pl"):
+        true = make_items(model, rng.normal(0.0, 1.5, 200), rng.uniform(0.7, 1.4, 200), 0.15)
+        theta = rng.normal(size=80)
+        one, other = (calibrate_items(draw_scores(true, theta, rng), model) for _ in range(2))
+        for part in (np.abs(true.difficulty) > 1.5, np.abs(true.difficulty) < 1.0):
+            scatter = (one.items.difficulty - other.items.difficulty)[part] ** 2
+            claimed = (one.items.covariance + other.items.covariance)[part, 0, 0]
+            assert 0.5 < np.sqrt(np.median(scatter / claimed)) / 0.6745 < 1.2
+
+
 def test_robust_calibration_tells_noisy_items_from_clean_ones():
     rng = np.random.default_rng(23)
     true = make_items("robust-2pl", rng.normal(size=60), 1.0, np.repeat([0.05, 0.25], 30))
     fit = calibrate_items(draw_scores(true, rng.normal(size=40), rng), "robust-2pl")
     assert fit.items.noise[:30].max() < np.median(fit.items.noise[30:])
+
+
+def test_the_noise_of_items_is_right_on_the_whole_also_from_few_models():
+    rng = np.random.default_rng(28)
+    true = make_items("robust-2pl", rng.normal(size=300), 1.0, 0.1)
+    fit = calibrate_items(draw_scores(true, np.linspace(-1.5, 1.5, 8), rng), "robust-2pl")
+    assert np.sqrt((fit.items.noise**2).mean()) == pytest.approx(0.1, rel=0.2)
 
 
 @pytest.mark.parametrize("model", ALL_MODELS)

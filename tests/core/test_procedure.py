@@ -93,9 +93,11 @@ def test_a_budget_in_cost_is_spent_down_to_less_than_one_item(model):
 
 
 @pytest.mark.parametrize("model", ALL_MODELS)
-def test_each_model_is_asked_at_most_max_items(model):
+@pytest.mark.parametrize("round_size", [1, 4])
+def test_each_model_is_asked_at_most_max_items(model, round_size):
     bank = toy_bank(model)
-    state, reason = play(procedure_of(bank, max_items=15), twins(bank))
+    procedure = procedure_of(bank, max_items=15, round_size=round_size)
+    state, reason = play(procedure, twins(bank))
     assert reason == "max_items"
     assert state.administered.tolist() == [15, 15]
 
@@ -379,6 +381,7 @@ def test_a_failed_model_drops_out_and_the_others_go_on():
             state.failed[1] = True
     assert step == Stop("max_items")
     assert set(asked_after) == {0, 2}
+    assert [{pair.a, pair.b} for pair in procedure.pairs(state)] == [{0, 2}]
     assert state.administered[[0, 2]].tolist() == [N // 2, N // 2]
 
 
@@ -541,7 +544,8 @@ def test_models_that_do_not_fit_the_settings_are_refused():
 
 def test_a_bank_smaller_than_the_warm_up_is_asked_whole():
     bank = make_bank(make_items("paper-1pl", np.linspace(-1, 1, 6)))
-    state, reason = play(procedure_of(bank), twins(bank))
+    # Its warm-up is six items a model, and so is the budget it needs.
+    state, reason = play(procedure_of(bank, budget_items=12), twins(bank))
     assert (reason, state.administered.tolist()) == ("bank_exhausted", [6, 6])
 
 

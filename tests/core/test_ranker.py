@@ -111,6 +111,19 @@ def test_holm_by_hand():
     assert verdicts([0.04, 0.03, 0.001], "none") == [True, True, True]
 
 
+def test_holm_counts_the_required_pairs_alone():
+    """Three models at z = 2.054, 0 and -0.5: p = 0.04, 0.011 and, between the last two, 0.62.
+
+    top:1 requires the first two: 0.011 <= 0.05/2 and 0.04 <= 0.05/1, both decided. Over all three
+    pairs 0.011 <= 0.05/3, but 0.04 > 0.05/2.
+    """
+    belief = beliefs([2.0538, 0.0, -0.5], [sqrt(0.5)] * 3)
+    found = judge_pairs(belief, DecisionRule(correction="holm", pairs="top:1"))
+    assert [pair.verdict for pair in found] == ["a", "a", "undecided"]
+    every = judge_pairs(belief, DecisionRule(correction="holm", pairs="all"))
+    assert [pair.verdict for pair in every] == ["undecided", "a", "undecided"]
+
+
 @quick
 @given(LEVELS, st.floats(0.05, 1.5), st.sampled_from(["adjacent", "all", "top:2"]))
 def test_holm_never_decides_more_than_no_correction(levels, se, pairs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -76,6 +77,9 @@ def test_robust_by_hand_with_calibration_error():
 
 def test_robust_likelihood_is_scipys_student_t():
     items = random_items("robust-2pl", 4, np.random.default_rng(0))
+    # With calibration error the scale changes along theta, and its logarithm counts.
+    cov = np.array([[0.2, 0.01], [0.01, 0.05]])[None] * np.arange(1.0, 5.0)[:, None, None]
+    items = replace(items, covariance=cov)
     theta, scores = np.array([-1.0, 0.3, 2.0]), np.array([0.0, 0.2, 0.9, 1.0])
     expected = student.logpdf(
         scores, STUDENT_DF, expected_score(theta, items), np.sqrt(variance(theta, items))
