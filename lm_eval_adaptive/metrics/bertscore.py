@@ -1,0 +1,188 @@
+"""BERTScore F1 by the package bert-score, and its difference between right and wrong answers.
+
+This module owns the model's settings and the texts the package cannot take: empty ones crash it,
+and a model from a directory may not say how long a text it reads. It imports torch only through
+that package, on first use.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.metrics.base import NAN, filled, require, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lm_eval_adaptive.metrics.base import Case
+
+# bert-score's own choice for English.
+DEFAULT_MODEL = "roberta-large"
+# Padding in a batch moves the sixth decimal: beyond the fifth, one document alone and the same
+# document in a batch would differ.
+DECIMALS = 5
+
+
+@dataclass(frozen=True)
+class BertSettings:
+    """Model of BERTScore.
+
+    Attributes:
+        model: Name on the hub, or a directory.
+        num_layers: Layer to compare; needed for a directory, bert-score knows it for names.
+        device: ``cpu``, ``cuda:0`` …; None lets bert-score choose.
+        batch_size: Pairs at once.
+    """
+
+    model: str = DEFAULT_MODEL
+    num_layers: int | None = None
+    device: str | None = None
+    batch_size: int = 64
+
+
+def bert_settings(settings: Mapping[str, Any]) -> BertSettings:
+    """Settings from ``metadata.metrics.bertscore``, over which the environment has the last word.
+
+    ``LMEVAL_ADAPTIVE_BERTSCORE`` is ``MODEL_OR_DIR[,num_layers=N][,batch_size=N]``, with
+    ``model_type=`` before the model as bert-score says it, or without;
+    ``LMEVAL_ADAPTIVE_DEVICE`` names the device.
+
+    Raises:
+        UsageError: A setting is unknown or no number.
+    """
+    values = {str(key): value for key, value in settings.items()}
+    given = os.environ.get("LMEVAL_ADAPTIVE_BERTSCORE", "").strip()
+    if given:
+        values.pop("num_layers", None)  # of the other model
+        first, *rest = given.split(",")
+        values["model"] = first.removeprefix("model_type=").removeprefix("model=")
+        for part in rest:
+            key, _, value = part.partition("=")
+            values[key.strip()] = value.strip()
+    if "model_type" in values:
+        values["model"] = values.pop("model_type")
+    device = os.environ.get("LMEVAL_ADAPTIVE_DEVICE", "").strip()
+    if device:
+        values["device"] = device
+    known = set(BertSettings.__dataclass_fields__)
+    for key in values:
+        if key not in known:
+            raise UsageError(f"BERTScore does not know the setting {key!r}; it has {sorted(known)}")
+    for key in ("num_layers", "batch_size"):
+        if values.get(key) is not None:
+            try:
+                values[key] = int(values[key])
+            except ValueError as error:
+                raise UsageError(
+                    f"BERTScore: {key} must be a whole number, got {values[key]!r}"
+                ) from error
+    return BertSettings(**values)
+
+
+@functools.lru_cache(maxsize=2)
+def scorer(settings: BertSettings) -> Any:
+    """The scorer of some settings, loaded once.
+
+    Raises:
+        UsageError: bert-score is missing, or does not know the model's layers.
+    """
+    package = require("bert_score", "bertscore", "bertscore")
+    if settings.num_layers is None:
+        known = getattr(require("bert_score.utils", "bertscore", "bertscore"), "model2layers", {})
+        if settings.model not in known:
+            raise UsageError(
+                f"BERTScore: bert-score does not know which layer of {settings.model} to compare; "
+                f"say it, as in LMEVAL_ADAPTIVE_BERTSCORE={settings.model},num_layers=6"
+            )
+    try:
+        found = package.BERTScorer(
+            model_type=settings.model,
+            num_layers=settings.num_layers,
+            device=settings.device,
+            batch_size=settings.batch_size,
+        )
+    except OSError as error:
+        raise UsageError(
+            f"BERTScore: model {settings.model} does not load ({str(error).splitlines()[0]}); "
+            "offline, name a directory with LMEVAL_ADAPTIVE_BERTSCORE=DIR,num_layers=N"
+        ) from error
+    _bound_length(found)
+    return found
+
+
+def _bound_length(found: Any) -> None:
+    """Let the tokenizer cut where the model's positions end; a bare directory may not say."""
+    tokenizer = getattr(found, "_tokenizer", None)
+    config = getattr(getattr(found, "_model", None), "config", None)
+    positions = getattr(config, "max_position_embeddings", None)
+    if tokenizer is None or not isinstance(positions, int):
+        return
+    if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
+        positions -= int(getattr(config, "pad_token_id", 1) or 0) + 1
+    tokenizer.model_max_length = min(int(tokenizer.model_max_length), positions)
+
+
+def pair_scores(pairs: Sequence[tuple[str, str]], settings: BertSettings) -> list[float]:
+    """F1 of (answer, reference) pairs, asked in one batch; equal pairs are asked once."""
+    unique = list(dict.fromkeys(pairs))
+    if not unique:
+        return []
+    _, _, f1 = scorer(settings).score(
+        [answer for answer, _ in unique],
+        [reference for _, reference in unique],
+        batch_size=settings.batch_size,
+    )
+    found = {pair: round(float(value), DECIMALS) for pair, value in zip(unique, f1, strict=True)}
+    return [found[pair] for pair in pairs]
+
+
+def _best(
+    cases: Sequence[Case], texts: Sequence[Sequence[str]], settings: BertSettings
+) -> list[list[float]]:
+    """F1 of each answer against each of its texts; a blank answer has 0 without a network."""
+    pairs = [
+        (case.answer, text)
+        for case, mine in zip(cases, texts, strict=True)
+        if case.answer.strip()
+        for text in mine
+    ]
+    scores = iter(pair_scores(pairs, settings))
+    return [
+        [next(scores) if case.answer.strip() else 0.0 for _ in mine]
+        for case, mine in zip(cases, texts, strict=True)
+    ]
+
+
+def f1(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
+    """BERTScore F1, not rescaled, the best over the references; a blank answer has 0."""
+    found = _best(cases, [filled(case.references) for case in cases], bert_settings(settings))
+    return [max(scores, default=NAN) for scores in found]
+
+
+def differential(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
+    """(max F1 against right answers − max F1 against wrong ones + 1) / 2.
+
+    0.5 says "no nearer to the truth than to a known error", which is what a blank answer gets.
+    NaN where a document lists no right or no wrong answers.
+    """
+    right = [filled(case.references) for case in cases]
+    wrong = [filled(case.incorrect) for case in cases]
+    both = [[*mine, *others] for mine, others in zip(right, wrong, strict=True)]
+    found = []
+    for scores, mine in zip(_best(cases, both, bert_settings(settings)), right, strict=True):
+        near, far = scores[: len(mine)], scores[len(mine) :]
+        found.append(
+            round((max(near) - max(far) + 1.0) / 2.0, DECIMALS + 1) if near and far else NAN
+        )
+    return found
+
+
+def signature(name: str, settings: Mapping[str, Any]) -> str:
+    """Model, layer and version."""
+    own = bert_settings(settings)
+    layer = "default" if own.num_layers is None else str(own.num_layers)
+    return f"{name}|{own.model}|layer:{layer}|bert-score {version_of('bert-score')}"

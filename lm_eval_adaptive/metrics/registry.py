@@ -1,0 +1,60 @@
+"""The metrics as metrics of the harness, by name in any task's ``metric_list``.
+
+This module owns the harness's calling convention. Metrics that read more of a document than its
+target (COMET's source, the judge's rubric, spans) cannot be had that way: a task's helper takes
+them by ``document_metrics``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.metrics.base import METRICS, Case, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def registrable() -> list[str]:
+    """Names of the metrics that need a reference at most.
+
+    >>> "rougeL" in registrable(), "comet" in registrable()
+    (True, False)
+    """
+    return [name for name, each in METRICS.items() if set(each.needs) <= {"references"}]
+
+
+def register() -> None:
+    """Make the metrics known to the harness; calling it again changes nothing.
+
+    A name that the harness, or a plugin before this one, has taken already is left alone.
+    """
+    import lm_eval.api.metrics
+    from lm_eval.api.registry import metric_registry, register_metric
+
+    assert lm_eval.api.metrics  # its registry fills on import, and refuses to be filled twice
+    for name in registrable():
+        if name in metric_registry:
+            continue
+        register_metric(
+            metric=name, higher_is_better=METRICS[name].higher_is_better, aggregation="mean"
+        )(_function(METRICS[name]))
+
+
+def _function(metric: Metric) -> Callable[..., float]:
+    def compute(references: Sequence[Any], predictions: Sequence[Any], **settings: Any) -> float:
+        """The metric's mean over the pairs; keywords of the metric_list entry are its settings."""
+        cases = [
+            Case(
+                answer="" if prediction is None else str(prediction),
+                references=tuple(map(str, reference))
+                if isinstance(reference, list | tuple)
+                else (str(reference),),
+            )
+            for reference, prediction in zip(references, predictions, strict=True)
+        ]
+        values = metric.compute(cases, {metric.family: settings})
+        return sum(values) / len(values)
+
+    compute.__name__ = metric.name
+    return compute
