@@ -615,18 +615,20 @@ def _money(view: TaskView, prefix: str) -> str:
     ranking = view.ranking
     if not ranking["ranking"]:
         return ""
-    chars: dict[str, list[int]] = {}
+    entries = [*ranking["ranking"], *ranking.get("set_aside", [])]
+    tokens: dict[str, list[float]] = {}
     for record in view.answers:
-        mine = chars.setdefault(record["model"], [0, 0])
-        mine[0] += int(record.get("prompt_chars", 0))
-        mine[1] += int(record.get("answer_chars", 0))
+        mine = tokens.setdefault(record["model"], [0.0, 0.0])
+        mine[0] += record.get("input_tokens") or 0.0
+        mine[1] += record.get("output_tokens") or 0.0
+    about = "" if all(record.get("tokens_counted") for record in view.answers) else "about "
     total = ranking["cost_total"] or 1.0
-    full = ranking["bank"].get("items") or ranking["items_full"] / len(ranking["ranking"])
-    top = max(entry["cost"] for entry in ranking["ranking"]) or 1.0
+    full = ranking["bank"].get("items") or ranking["items_full"] / len(entries)
+    top = max(entry["cost"] for entry in entries) or 1.0
     rows, lines = [], []
-    for entry in ranking["ranking"]:
+    for entry in entries:
         part = entry["cost"] / total
-        read, written = chars.get(entry["model"], [0, 0])
+        read, written = tokens.get(entry["model"], [0.0, 0.0])
         rows.append(
             f'<li title="{esc(entry["model"])}: {share(part)} of the cost"><span class="name">'
             f'{esc(entry["model"])}</span><span class="bar"><i class="fill" style="width:'
@@ -641,11 +643,12 @@ def _money(view: TaskView, prefix: str) -> str:
                 share(entry["items"] / full),
                 num(entry["cost"]),
                 share(part),
-                f"{read:,}",
-                f"{written:,}",
+                f"{read:,.0f}" if read else "–",
+                f"{written:,.0f}" if written else "–",
             )
         )
-    head = ("model", "items", "of the bank", "cost", "of the total", "characters sent", "received")
+    sent = f"{about}tokens sent"
+    head = ("model", "items", "of the bank", "cost", "of the total", sent, "received")
     plot = f'<ol class="forest money" data-plot="money">{"".join(rows)}</ol>'
     words = (
         f"Cost {num(ranking['cost_total'])} instead of {num(ranking['cost_full'])} for a full "
@@ -690,6 +693,11 @@ def _warnings(view: TaskView, prefix: str) -> str:
     listed = [*view.notes, *ranking["warnings"]]
     inside = "".join(f"<li>{esc(each)}</li>" for each in listed)
     inside = f'<ul class="warn">{inside}</ul>' if listed else "<p>No warnings.</p>"
+    aside = ranking.get("set_aside", [])
+    if aside:
+        lost = ((each["model"], each["items"], each["reason"]) for each in aside)
+        inside += "<h3>Models set aside, not in the ranking</h3>"
+        inside += table(("model", "items asked", "why"), lost)
     excluded = ranking.get("excluded", [])
     if excluded:
         rows = ((each["doc_id"], each["reason"]) for each in excluded)
@@ -747,7 +755,8 @@ def _flat(responses: object) -> list[str]:
 
 def _documents(view: TaskView, prefix: str) -> str:
     """The documents on which models differ most, answers side by side."""
-    order = [entry["model"] for entry in view.ranking["ranking"]] or [
+    placed = [*view.ranking["ranking"], *view.ranking.get("set_aside", [])]
+    order = [entry["model"] for entry in placed] or [
         spec["name"] for spec in view.ranking["config"]["models"]
     ]
     by_doc: dict[int, dict[str, Mapping[str, Any]]] = {}

@@ -1,7 +1,7 @@
 """What is known of a run, gathered from its folder for the report.
 
 This module owns finding the files that belong together: ranking, journal, samples, bank; and the
-state of a run that has no ranking yet, by the fold and the ranking document of the run itself. It
+state of a run that has no ranking yet, by the state and the ranking document of the run itself. It
 reads only, asks no model and loads no task.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lm_eval_adaptive.core.procedure import RunState
     from lm_eval_adaptive.harness.candidate import Candidate
-    from lm_eval_adaptive.harness.session import Fold, Session
+    from lm_eval_adaptive.harness.session import Session
 
     Samples = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
@@ -257,7 +257,7 @@ def _read_samples(
 
 
 class _JournalledSession:
-    """What the fold and the ranking document need of a session, from a journal and a bank alone.
+    """What a run's state and its ranking document need of a session, from journal and bank alone.
 
     A run in progress is shown without loading its task, whose data may be far away or changing.
     Documents are taken to have the ids they had in calibration; :func:`_ids_agree` checks it.
@@ -304,7 +304,7 @@ def _ids_agree(bank: ItemBank, answers: Sequence[Mapping[str, Any]]) -> bool:
 def _unfinished_view(folder: Path, records: Sequence[dict[str, Any]], task: str) -> TaskView:
     """What a journal tells of a task that has no ranking yet."""
     from lm_eval_adaptive.harness.outputs import ranking_document, run_warnings
-    from lm_eval_adaptive.harness.session import Fold
+    from lm_eval_adaptive.harness.session import as_far_as
 
     header = records[0]["config"]
     mine = [record for record in records[1:] if record.get("task") == task]
@@ -329,11 +329,9 @@ def _unfinished_view(folder: Path, records: Sequence[dict[str, Any]], task: str)
             notes.append(f"The run's state could not be rebuilt: {error}")
         else:
             session = cast("Session", held)
-            fold: Fold = Fold(session)
-            for record in mine:
-                fold.take(record)
+            run = as_far_as(session, mine)
             candidates = [cast("Candidate", SimpleNamespace(spec=spec)) for spec in held.specs]
-            ranking = ranking_document(session, fold, candidates, run_warnings(session, fold))
+            ranking = ranking_document(session, run, candidates, run_warnings(session, run))
             ranking["versions"] = header.get("versions", ranking["versions"])
             return TaskView(ranking, bank, answers, {}, command, True, tuple(notes))
     return TaskView(
@@ -372,8 +370,17 @@ def _journal_document(
         "cost_total": sum(cost[record["model"]] for record in answers),
         "cost_full": sum(cost.values()) * int(header["tasks"][task]["documents"]),
         "excluded": [
-            {"doc_id": record["doc_id"], "reason": record["reason"]}
-            for record in kinds.get("excluded", [])
+            {"doc_id": record["doc_id"], "reason": f"{record['model']}: {record['problem']}"}
+            for record in answers
+            if record["problem"]
+        ],
+        "set_aside": [
+            {
+                "model": record["model"],
+                "reason": record["reason"],
+                "items": sum(each["model"] == record["model"] for each in answers),
+            }
+            for record in kinds.get("failed", [])
         ],
         "warnings": [],
         "trace": [],

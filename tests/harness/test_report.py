@@ -114,7 +114,9 @@ def make_run(
     trace: list[dict[str, Any]] = []
     with Journal(folder / "journal.jsonl") as log:
         log.write("run", schema=1, config=header, command=command)
-        asked = np.sort(rng.permutation(items)[:each])
+        # What is left out was asked before.
+        asked = np.sort(np.union1d(excluded, rng.permutation(items)[: each - len(excluded)]))
+        asked = asked.astype(int)
         mean = expected_score(theta, bank.parameters)
         log.write(
             "round",
@@ -124,9 +126,12 @@ def make_run(
         )
         for row, spec in enumerate(specs):
             for item in asked.tolist():
-                score = float(np.clip(rng.normal(mean[row, item], 0.15), 0.0, 1.0))
-                raw = float(scale.to_raw(score))
-                state.record(row, item, score)
+                score: float | None = float(np.clip(rng.normal(mean[row, item], 0.15), 0.0, 1.0))
+                raw: float | None = float(scale.to_raw(score))
+                problem = ""
+                if row == 0 and item in excluded:
+                    score, raw, problem = None, None, "metric failed: <b>bad</b>"
+                state.record(row, item, np.nan if score is None else score)
                 answers.append(
                     log.write(
                         "answer",
@@ -141,13 +146,14 @@ def make_run(
                         raw_score=raw,
                         score=score,
                         clipped=False,
-                        prompt_chars=100,
-                        answer_chars=len(answer),
+                        problem=problem,
+                        input_tokens=100,
+                        output_tokens=len(answer) / 4,
+                        tokens_counted=False,
                     )
                 )
         for doc in excluded:
             state.exclude(doc)
-            log.write("excluded", task=TASK, doc_id=doc, reason="metric failed: <b>bad</b>")
         if finished:
             log.write("end", task=TASK, stop_reason="fixed_length")
     estimates = procedure.estimate(state)
@@ -176,7 +182,8 @@ def make_run(
         state=state,
         stop_reason="fixed_length",
         trace=trace,
-        excluded=dict.fromkeys(excluded, "metric failed: <b>bad</b>"),
+        excluded=dict.fromkeys(excluded, f"{specs[0].name}: metric failed: <b>bad</b>"),
+        failed={},
     )
     candidates = [SimpleNamespace(spec=spec) for spec in specs]
     document = outputs.ranking_document(session, fold, candidates, ["a warning <b>"])
@@ -470,6 +477,69 @@ def test_excluded_documents_are_named_with_the_reason(tmp_path: Path) -> None:
     assert "metric failed: <b>bad</b>" in page.words
     entry = made["document"]["ranking"][0]
     assert f"{entry['score']:.4g}" in page.words
+
+
+def test_a_model_that_was_set_aside_is_named_and_not_ranked(tmp_path: Path) -> None:
+    made = make_run(tmp_path)
+    document = made["document"]
+    lost = document["ranking"].pop()
+    document["set_aside"] = [{**lost, "reason": "out of memory <b>"}]
+    text = render_report(document, bank=made["bank"], answers=made["answers"])
+    page = Page(text)
+    assert "Models set aside, not in the ranking" in page.words
+    assert "out of memory <b>" in page.words
+    forest = text[text.index('data-plot="forest"') : text.index("</ol>")]
+    assert lost["model"] not in forest
+    assert document["ranking"][0]["model"] in forest
+    money = text[text.index('data-plot="money"') :]
+    assert lost["model"] in money[: money.index("</ol>")]  # its answers were paid for
+
+
+def test_the_journal_alone_names_what_failed(tmp_path: Path) -> None:
+    make_run(tmp_path, finished=False, keep_bank=False, excluded=(4,))
+    with Journal(tmp_path / "journal.jsonl") as log:
+        log.write("failed", task=TASK, model="org/model-2", reason="out of memory")
+    words = Page(write_report(tmp_path).read_text(encoding="utf-8")).words
+    assert "org/model-0: metric failed: <b>bad</b>" in words
+    assert "org/model-212out of memory" in words  # model, items asked, why
+
+
+def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+    make_run(tmp_path, finished=False)
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for kept in (1, 2, 3):
+        journal.write_bytes(b"".join(lines[:kept]))
+        words = Page(write_report(tmp_path).read_text(encoding="utf-8")).words
+        assert f"{max(kept - 2, 0)} items asked" in words
+        assert "Unfinished" in words
+
+
+def test_the_map_of_a_paper_1pl_bank_shows_correlations(tmp_path: Path) -> None:
+    made = make_run(tmp_path)
+    bank = made["bank"]
+    same = np.full(len(bank), 2.0)
+    paper = replace(
+        bank,
+        info=replace(
+            bank.info,
+            response_model="paper-1pl",
+            parameters={
+                "prior_mean": 0.0,
+                "prior_sd": 5.0,
+                "score_intercept": 0.0,
+                "score_slope": 1.0,
+                "score_sd": 0.0,
+            },
+        ),
+        parameters=replace(
+            bank.parameters, model="paper-1pl", discrimination=same, noise=1 / same**2
+        ),
+        item_rest_correlation=np.where(bank.doc_id == 0, np.nan, bank.item_rest_correlation),
+    )
+    text = render_report(made["document"], bank=paper, answers=made["answers"])
+    assert "upwards: correlation with the rest of the test" in Page(text).words
+    assert harm(text) == []
 
 
 def test_one_model_has_no_matrix(tmp_path: Path) -> None:
