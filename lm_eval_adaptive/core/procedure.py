@@ -7,7 +7,7 @@ run that is replayed from its journal goes the same way again, whoever answered 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -217,8 +217,10 @@ class Procedure:
         return self.posterior.estimate(state.responses)
 
     def pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
-        """Verdicts on all pairs of models, in ranking order."""
-        return judge_pairs(estimates or self.estimate(state), self.config.rule)
+        """Verdicts on all pairs of models that were not set aside, in ranking order."""
+        rows = np.flatnonzero(~state.failed)
+        found = judge_pairs(_select(estimates or self.estimate(state), rows), self.config.rule)
+        return [replace(each, a=int(rows[each.a]), b=int(rows[each.b])) for each in found]
 
     def next(self, state: RunState) -> Round | Stop:
         """What to do next.
@@ -260,11 +262,9 @@ class Procedure:
                 return Stop("precision")
             return active
         wanted = np.zeros(len(self.costs), dtype=bool)
-        rows = np.flatnonzero(active)
-        for pair in judge_pairs(_select(estimates, rows), self.config.rule):
+        for pair in self.pairs(state, estimates):
             if pair.required and pair.verdict == "undecided":
-                wanted[rows[[pair.a, pair.b]]] = True
-        del state
+                wanted[[pair.a, pair.b]] = True
         return wanted if wanted.any() else Stop("decided")
 
     def _ask_up_to(
@@ -363,8 +363,6 @@ class Procedure:
 
 def _select(estimates: Estimates, rows: NDArray[np.intp]) -> Estimates:
     """Beliefs about some of the models."""
-    from dataclasses import replace
-
     return replace(
         estimates,
         theta=estimates.theta[rows],

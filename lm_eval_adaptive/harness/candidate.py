@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import random
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Filters and metrics were not written for threads: answers are awaited side by side, scored in
+# turn.
+_SCORING = threading.Lock()
+
+CHARACTERS_PER_TOKEN = 4
+
+
+class NoAnswerError(ModelError):
+    """The back end answered a request with nothing at all; asking again may help."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -42,16 +53,18 @@ class Answer:
         prompt_hash: The harness's hash of the prompt.
         resps: Its responses, one per repeat.
         result: What filters and metrics made of them.
-        prompt_chars: Length of the prompt, characters.
-        answer_chars: Length of all responses, characters.
+        input_tokens: Tokens of the prompt, once per response.
+        output_tokens: Tokens of all responses.
+        counted: Whether a tokenizer counted them; else they are characters / 4.
     """
 
     doc_id: int
     prompt_hash: str
     resps: tuple[str, ...]
     result: DocumentResult
-    prompt_chars: int
-    answer_chars: int
+    input_tokens: float
+    output_tokens: float
+    counted: bool
 
 
 class Candidate:
@@ -74,6 +87,7 @@ class Candidate:
             gen_kwargs=self.settings.gen_kwargs,
         )
         self._lm: Any = None
+        self._cache: Any = None
 
     @property
     def name(self) -> str:
@@ -128,6 +142,31 @@ class Candidate:
         return self._lm
 
     @property
+    def side_by_side(self) -> bool:
+        """Whether the model works elsewhere (behind an API), so that others can be asked at once.
+
+        The harness's API models share a base class; a model of another kind can say so itself with
+        a class attribute ``side_by_side``.
+        """
+        from lm_eval.api.registry import get_model
+
+        kind = get_model(self.spec.model)
+        return bool(getattr(kind, "side_by_side", False)) or any(
+            each.__name__ == "TemplateAPI" for each in kind.__mro__
+        )
+
+    def unload(self) -> None:
+        """Put the model away and give its memory back."""
+        import gc
+        import sys
+
+        self._lm = self._cache = None
+        gc.collect()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @property
     def loaded(self) -> Any:
         """The model if it is loaded, else None."""
         return self._lm
@@ -179,10 +218,22 @@ class Candidate:
         """
         if self.settings.use_cache is None:
             return self.lm
-        from lm_eval.api.model import CachingLM
+        if self._cache is None:
+            from lm_eval.api.model import CachingLM
 
-        base = f"{self.settings.use_cache}_{folder_name(self.name)}_{self.fingerprint}"
-        return CachingLM(self.lm, f"{base}_rank0.db")
+            base = f"{self.settings.use_cache}_{folder_name(self.name)}_{self.fingerprint}"
+            self._cache = CachingLM(self.lm, f"{base}_rank0.db")
+        return self._cache
+
+    def count_tokens(self, text: str) -> tuple[float, bool]:
+        """Tokens of a text, and whether the model's tokenizer counted them (else characters/4)."""
+        encode = getattr(self.lm, "tok_encode", None)
+        if encode is not None and getattr(self.lm, "tokenizer", None) is not None:
+            try:
+                return float(len(encode(text))), True
+            except Exception as error:  # noqa: BLE001  tokenizers of many back ends
+                log.debug("%s cannot count tokens: %s", self.name, error)
+        return len(text) / CHARACTERS_PER_TOKEN, False
 
     def chat_template(self) -> Any:
         """The callable that renders a conversation, None where no template is applied."""
@@ -214,7 +265,8 @@ class Candidate:
         instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
         requests = [each for each in instances for _ in range(each.repeats or 1)]
         asking = self._asking()
-        seed_everything(self.settings.seed, seed_shift)
+        if not self.side_by_side:  # the generators are shared by all threads
+            seed_everything(self.settings.seed, seed_shift)
         try:
             responses = asking.generate_until(requests)
         except (ModelError, UsageError):
@@ -229,21 +281,25 @@ class Candidate:
             raise ModelError(f"model {self.name} gave {got} to {len(requests)} requests")
         for request, response in zip(requests, responses, strict=True):
             if not isinstance(response, str):
-                raise ModelError(
+                raise NoAnswerError(
                     f"model {self.name} gave {type(response).__name__} instead of text to doc "
                     f"{request.doc_id} of {task.config.task}"
                 )
             request.resps.append(response)
-        results = process_answers(task, instances)
+        with _SCORING:
+            results = process_answers(task, instances)
         for instance, result in zip(instances, results, strict=True):
             prompt = instance.arguments[0]
+            text = prompt if isinstance(prompt, str) else str(prompt[0])
+            tokens_in, counted = self.count_tokens(text)
             yield Answer(
                 doc_id=int(instance.doc_id),
                 prompt_hash=hash_string(prompt),
                 resps=tuple(instance.resps),
                 result=result,
-                prompt_chars=len(prompt if isinstance(prompt, str) else str(prompt[0])),
-                answer_chars=sum(len(each) for each in instance.resps),
+                input_tokens=tokens_in * len(instance.resps),
+                output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
+                counted=counted,
             )
 
 

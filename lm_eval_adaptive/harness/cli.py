@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import AdaptiveError, Interrupted, UsageError
+from lm_eval_adaptive.errors import AdaptiveError, Interrupted, ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,6 +219,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         ("budget", float, "Total cost, in the unit of the models' costs, e.g. --budget 5"),
         ("budget_items", int, "Total items of all models, e.g. --budget_items 200"),
         ("items_per_model", int, "Fixed number of items of each model, no early stop"),
+        ("resident", int, "Most local models in memory at once (default: as many as fit)"),
         ("precision", float, "One model: stop at this standard error of its score, metric's units"),
     ):
         own.add_argument(f"--{name}", type=kind, default=quiet, metavar="<n>", help=text)
@@ -339,6 +340,26 @@ def _add_bank(subparsers: Any) -> None:
     check.set_defaults(func=_bank_check)
 
 
+def _add_report(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="The report of a run, finished or not, or of a bank",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=textwrap.dedent("""
+            examples:
+              $ lm-eval-adaptive report out                 # out/report.html
+              $ lm-eval-adaptive report out --format md
+              $ lm-eval-adaptive report my.bank.parquet
+        """),
+    )
+    parser.add_argument("file", help="A run's --output_path, a ranking_*.json in it, or a bank")
+    parser.add_argument(
+        "--output", default=None, help="File or folder to write; default: report.html beside it"
+    )
+    parser.add_argument("--format", choices=("html", "md", "csv"), default="html")
+    parser.set_defaults(func=_report)
+
+
 def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     """The harness's parser with this package's options and commands added.
 
@@ -358,6 +379,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     _add_run_options(subparsers.choices["run"])
     _add_calibrate(subparsers)
     _add_bank(subparsers)
+    _add_report(subparsers)
     return parser, subparsers
 
 
@@ -498,7 +520,19 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
         command=arguments,
         listener=Progress(),
     )
-    show_outcome(run.run())
+    outcome = run.run()
+    show_outcome(outcome)
+    lost = {
+        each["model"]: each["reason"]
+        for task in outcome.tasks.values()
+        for each in task.ranking["set_aside"]
+    }
+    if lost:
+        names = ", ".join(lost)
+        raise ModelError(
+            f"set aside for failing: {names} ({next(iter(lost.values()))}); the others are ranked. "
+            f"Mend the cause and go on with --resume {outcome.output_path}"
+        )
     return 0
 
 
@@ -719,4 +753,12 @@ def _bank_check(namespace: argparse.Namespace) -> int:
         f"{namespace.file} fits {docs.name}: {matched} of {len(bank)} items are among its "
         f"{len(docs)} documents"
     )
+    return 0
+
+
+def _report(namespace: argparse.Namespace) -> int:
+    from lm_eval_adaptive.harness.report import write_report
+
+    output = None if namespace.output is None else Path(namespace.output)
+    print(write_report(Path(namespace.file), output, namespace.format))
     return 0

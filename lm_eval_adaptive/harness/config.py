@@ -72,6 +72,7 @@ class AdaptiveConfig:
         round_size: Items asked of a model at once, or ``auto``.
         sampler: ``fisher``, ``static`` or ``random``.
         response_model: ``auto`` takes the bank's; another name refits the bank's scores.
+        resident: Most local models in memory at once; None is as many as fit.
     """
 
     bank: str | Path | Mapping[str, str | Path] | None = None
@@ -89,6 +90,7 @@ class AdaptiveConfig:
     round_size: int | str = "auto"
     sampler: str = "fisher"
     response_model: str = "auto"
+    resident: int | None = None
 
     def __post_init__(self) -> None:
         if self.round_size != "auto" and not isinstance(self.round_size, int):
@@ -104,6 +106,8 @@ class AdaptiveConfig:
             raise UsageError(
                 f"--sampler must be one of {', '.join(SAMPLERS)}; got {self.sampler!r}"
             )
+        if self.resident is not None and self.resident < 1:
+            raise UsageError(f"--resident must be at least 1, got {self.resident}")
         self.procedure(1.0, 1, 0)
 
     def procedure(self, width: float, round_size: int, seed: int) -> ProcedureConfig:

@@ -1,14 +1,16 @@
 """The journal: everything that happened in a run, one JSON line each, safe on disk.
 
 This module owns the file ``journal.jsonl`` and the meaning of its lines; it imports the standard
-library only. The journal is the truth: a run's state is a fold over it, and a run that was killed
-goes on from it. Lines are appended and never changed. Types of lines:
+library only. The journal is the truth: a run is a function of the answers in it, and a run that was
+killed goes on by doing it all again with the answers that are there. Lines are appended and never
+changed; several threads may write. Types of lines:
 
-``run``       first line: schema, signature, configuration, command line.
+``run``       first line: schema, configuration, command line.
 ``round``     what is about to be asked, decided before anything of it is sent.
-``answer``    a model's answer to a document, with all its metric values and its score.
-``excluded``  a document that is left out for all models, with the reason.
+``answer``    a model's answer to a document, with all its metric values, its score, or the problem
+              for which the document is left out for all models.
 ``failed``    a model that was set aside, with the reason.
+``resumed``   the run went on from here after an interruption.
 ``end``       a task is finished, with the stop reason.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
@@ -41,6 +44,7 @@ class Journal:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
 
     def write(self, kind: str, **record: Any) -> dict[str, Any]:
         """Append one line and hand it to the operating system.
@@ -49,8 +53,9 @@ class Journal:
             The record as a reader of the journal would see it.
         """
         line = json.dumps({"type": kind, **record}, ensure_ascii=False)
-        self._file.write(line + "\n")
-        self._file.flush()
+        with self._lock:
+            self._file.write(line + "\n")
+            self._file.flush()
         found: dict[str, Any] = json.loads(line)
         return found
 

@@ -1,7 +1,7 @@
 """The files of a finished run: the ranking, and results and samples as the harness writes them.
 
 This module owns file shapes; it imports the core's verdicts and, inside functions, the harness. It
-computes nothing about models: numbers come from the session's fold over the journal.
+computes nothing about models: numbers come from the task's run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from lm_eval_adaptive.harness.config import folder_name
 from lm_eval_adaptive.harness.task import build_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from lm_eval_adaptive.core.posterior import Estimates
     from lm_eval_adaptive.core.ranker import Pair
     from lm_eval_adaptive.harness.candidate import Candidate
-    from lm_eval_adaptive.harness.session import Fold, Session
+    from lm_eval_adaptive.harness.session import Session, TaskRun
 
 log = logging.getLogger(__name__)
 
@@ -43,22 +42,23 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def ranking_document(
-    session: Session, fold: Fold, candidates: Sequence[Candidate], warnings: Sequence[str]
+    session: Session, run: TaskRun, candidates: Sequence[Candidate], warnings: Sequence[str]
 ) -> dict[str, Any]:
     """The content of a ranking file; the same for the same answers, but for nothing.
 
     Args:
         session: The task.
-        fold: Its final state.
+        run: Its final state.
         candidates: The models, sorted by name.
         warnings: What the reader of the ranking has to know.
     """
-    procedure, state, scale = session.procedure, fold.state, session.scale
+    procedure, state, scale = session.procedure, run.state, session.scale
     estimates = procedure.estimate(state)
     pairs = procedure.pairs(state, estimates)
     names = session.names
-    ranked = _ranked(pairs, len(names))
-    tied = _ties(pairs)
+    active = [row for row in range(len(names)) if not state.failed[row]]
+    ranked = _ranked(pairs, active)
+    tied = _ties(pairs, active)
     asked = state.administered
     cost = state.answered * procedure.costs
     raw = scale.to_raw(estimates.score)
@@ -66,6 +66,19 @@ def ranking_document(
     bank = session.bank
     items_full = len(bank) * len(names)
     cost_full = float(procedure.costs.sum() * len(bank))
+
+    def entry(row: int) -> dict[str, Any]:
+        return {
+            "model": names[row],
+            "score": float(raw[row]),
+            "score_se": float(raw_se[row]),
+            "score_ci": _interval(raw[row], raw_se[row], scale.lo, scale.hi),
+            "ability": float(estimates.theta[row]),
+            "ability_se": float(estimates.theta_se[row]),
+            "items": int(asked[row]),
+            "cost": float(cost[row]),
+        }
+
     return {
         "schema": SCHEMA,
         "task": session.docs.name,
@@ -89,17 +102,13 @@ def ranking_document(
         "ranking": [
             {
                 "rank": place,
-                "model": names[row],
-                "score": float(raw[row]),
-                "score_se": float(raw_se[row]),
-                "score_ci": _interval(raw[row], raw_se[row], scale.lo, scale.hi),
-                "ability": float(estimates.theta[row]),
-                "ability_se": float(estimates.theta_se[row]),
-                "items": int(asked[row]),
-                "cost": float(cost[row]),
+                **entry(row),
                 "tied_with": [names[other] for other in ranked if other in tied[row]],
             }
             for place, row in enumerate(ranked, start=1)
+        ],
+        "set_aside": [
+            {**entry(names.index(name)), "reason": reason} for name, reason in run.failed.items()
         ],
         "pairs": [
             {
@@ -111,17 +120,17 @@ def ranking_document(
             }
             for pair in pairs
         ],
-        "stop_reason": fold.stop_reason,
+        "stop_reason": run.stop_reason,
         "items_total": int(state.answered.sum()),
         "items_full": items_full,
         "fraction": float(state.answered.sum() / items_full),
         "cost_total": float(cost.sum()),
         "cost_full": cost_full,
         "excluded": [
-            {"doc_id": doc_id, "reason": reason} for doc_id, reason in fold.excluded.items()
+            {"doc_id": doc_id, "reason": reason} for doc_id, reason in run.excluded.items()
         ],
         "warnings": list(warnings),
-        "trace": fold.trace,
+        "trace": run.trace,
     }
 
 
@@ -132,21 +141,19 @@ def versions() -> dict[str, str]:
     return {"lm_eval_adaptive": lm_eval_adaptive.__version__, "lm_eval": version("lm_eval")}
 
 
-def _ranked(pairs: Sequence[Pair], count: int) -> list[int]:
+def _ranked(pairs: Sequence[Pair], active: Sequence[int]) -> list[int]:
     """Rows best first: a row is beaten by as many as stand before it."""
-    if count == 1:
-        return [0]
     worse = Counter(pair.b for pair in pairs)
-    return sorted(range(count), key=lambda row: worse[row])
+    return sorted(active, key=lambda row: worse[row])
 
 
-def _ties(pairs: Sequence[Pair]) -> dict[int, set[int]]:
-    tied: dict[int, set[int]] = {row: set() for pair in pairs for row in (pair.a, pair.b)}
+def _ties(pairs: Sequence[Pair], active: Sequence[int]) -> dict[int, set[int]]:
+    tied: dict[int, set[int]] = {row: set() for row in active}
     for pair in pairs:
         if pair.verdict in ("undecided", "equivalent"):
             tied[pair.a].add(pair.b)
             tied[pair.b].add(pair.a)
-    return tied or {0: set()}
+    return tied
 
 
 def _interval(score: float, error: float, lo: float, hi: float) -> list[float]:
@@ -155,13 +162,13 @@ def _interval(score: float, error: float, lo: float, hi: float) -> list[float]:
     return [float(np.clip(score - half, lo, hi)), float(np.clip(score + half, lo, hi))]
 
 
-def run_warnings(session: Session, fold: Fold) -> list[str]:
+def run_warnings(session: Session, run: TaskRun) -> list[str]:
     """What the answers themselves give reason to say."""
     found = list(session.notices)
     counts: Counter[str] = Counter()
     empty: Counter[str] = Counter()
     clipped: Counter[str] = Counter()
-    for record in fold.answers:
+    for record in run.answers:
         counts[record["model"]] += 1
         empty[record["model"]] += all(not str(resp).strip() for resp in record["resps"])
         clipped[record["model"]] += bool(record["clipped"])
@@ -173,21 +180,21 @@ def run_warnings(session: Session, fold: Fold) -> list[str]:
                 f"{model}: {clipped[model]} of {counts[model]} scores lie outside the bank's range "
                 f"[{session.scale.lo:g}, {session.scale.hi:g}] and were clipped"
             )
-    if fold.excluded:
+    if run.excluded:
         found.append(
-            f"{len(fold.excluded)} document(s) were left out for all models, see `excluded`"
+            f"{len(run.excluded)} document(s) were left out for all models, see `excluded`"
         )
-    prompts = _prompt_mismatch(session, fold)
+    prompts = _prompt_mismatch(session, run)
     if prompts:
         found.append(prompts)
     return found
 
 
-def _prompt_mismatch(session: Session, fold: Fold) -> str:
+def _prompt_mismatch(session: Session, run: TaskRun) -> str:
     """Whether prompts differ from those the bank was calibrated with."""
     known = [
         (session.bank.prompt_hash[session.item_of[record["doc_id"]]], record["prompt_hash"])
-        for record in fold.answers
+        for record in run.answers
     ]
     compared = [(then, now) for then, now in known if then]
     other = sum(then != now for then, now in compared)
@@ -197,13 +204,6 @@ def _prompt_mismatch(session: Session, fold: Fold) -> str:
         f"{other} of {len(compared)} prompts differ from the bank's calibration prompts (another "
         "num_fewshot, template or instruction): difficulties may have shifted"
     )
-
-
-def ranked_rows(session: Session, estimates: Estimates) -> list[tuple[str, float, float]]:
-    """(model, score, standard error) in raw units, in the session's order of models."""
-    raw = session.scale.to_raw(estimates.score)
-    errors = estimates.score_se * session.scale.width
-    return [(name, float(raw[row]), float(errors[row])) for row, name in enumerate(session.names)]
 
 
 def recorded_lm(candidate: Candidate, task: Any, responses: dict[int, tuple[str, ...]]) -> Any:
@@ -254,7 +254,7 @@ def recorded_lm(candidate: Candidate, task: Any, responses: dict[int, tuple[str,
 
 def write_results(
     session: Session,
-    fold: Fold,
+    run: TaskRun,
     candidate: Candidate,
     task: Any,
     task_manager: Any,
@@ -269,7 +269,7 @@ def write_results(
 
     Args:
         session: The task.
-        fold: Its final state.
+        run: Its final state.
         candidate: The model.
         task: The model's served task.
         task_manager: The harness's task manager.
@@ -285,8 +285,8 @@ def write_results(
     from lm_eval import simple_evaluate
     from lm_eval.loggers import EvaluationTracker
 
-    records = [record for record in fold.answers if record["model"] == candidate.name]
-    records = [record for record in records if record["doc_id"] not in fold.excluded]
+    records = [record for record in run.answers if record["model"] == candidate.name]
+    records = [record for record in records if record["doc_id"] not in run.excluded]
     if not records:
         return {}, []
     doc_ids = sorted(int(record["doc_id"]) for record in records)
@@ -372,20 +372,25 @@ def _put_estimates(results: dict[str, Any], session: Session, block: dict[str, A
     }
 
 
-def check_prompts(session: Session, fold: Fold, candidate: Candidate, task: Any) -> list[int]:
-    """Documents whose recorded prompt is not the one the task renders now.
+def changed_prompt(
+    task_name: str, records: Sequence[Mapping[str, Any]], candidate: Candidate, task: Any
+) -> int | None:
+    """A document whose recorded prompt is not the one the task renders now; None if there is none.
 
-    A resumed run uses it: a prompt that changed since would mix two tests.
+    The last document a model answered is looked at: settings that change prompts change all.
     """
     from lm_eval.utils import hash_string
 
-    records = [record for record in fold.answers if record["model"] == candidate.name]
-    if not records:
-        return []
-    last = records[-1]
-    (instance,) = build_instances(
-        task, [int(last["doc_id"])], candidate.prompt, candidate.chat_template()
-    )
-    del session
-    changed = hash_string(instance.arguments[0]) != last["prompt_hash"]
-    return [int(last["doc_id"])] if changed else []
+    mine = [
+        record
+        for record in records
+        if record["type"] == "answer"
+        and record["task"] == task_name
+        and record["model"] == candidate.name
+    ]
+    if not mine:
+        return None
+    doc_id = int(mine[-1]["doc_id"])
+    (instance,) = build_instances(task, [doc_id], candidate.prompt, candidate.chat_template())
+    same = hash_string(instance.arguments[0]) == mine[-1]["prompt_hash"]
+    return None if same else doc_id

@@ -64,6 +64,8 @@ class ReplayLM(LM):  # type: ignore[misc]  # the harness is untyped
         UsageError: An argument is wrong, or the samples hold several runs to choose from.
     """
 
+    side_by_side = True  # it holds no weights: others can be asked while it waits
+
     def __init__(
         self,
         samples: str,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.core.procedure import Stop
 from lm_eval_adaptive.errors import AdaptiveError, DataError, Interrupted, ModelError, UsageError
+from lm_eval_adaptive.harness.asking import FIRST_PAUSE, Asker, Pool, in_plan_order
 from lm_eval_adaptive.harness.candidate import Candidate
 from lm_eval_adaptive.harness.config import (
     AdaptiveConfig,
@@ -32,22 +33,30 @@ from lm_eval_adaptive.harness.journal import (
     read_journal,
 )
 from lm_eval_adaptive.harness.outputs import (
-    check_prompts,
+    changed_prompt,
     ranking_document,
     run_warnings,
     versions,
     write_json,
     write_results,
 )
-from lm_eval_adaptive.harness.session import Fold, Session, check_same
+from lm_eval_adaptive.harness.session import (
+    Session,
+    TaskRun,
+    check_same,
+    missing,
+    recorded_answers,
+)
 from lm_eval_adaptive.harness.task import TaskDocs, load_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lm_eval_adaptive.harness.candidate import Answer
+
 log = logging.getLogger(__name__)
 
-Listener = Callable[[Session, Fold, str], None]
+Listener = Callable[[Session, TaskRun, str], None]
 
 
 @dataclass(frozen=True)
@@ -72,10 +81,12 @@ class RunOutcome:
     Attributes:
         output_path: The run's folder.
         tasks: Outcome by task.
+        report: The page that shows it, None where it could not be made (the log says why).
     """
 
     output_path: Path
     tasks: dict[str, TaskOutcome] = field(default_factory=dict)
+    report: Path | None = None
 
 
 def tasks_folder() -> Path:
@@ -199,7 +210,9 @@ class AdaptiveRun:
         self.command = list(command)
         self.output_path = resume or Path(settings.output_path or default_output_path())
         self.candidates = [Candidate(spec, settings) for spec in candidates]
-        self._listen: Listener = listener or (lambda session, fold, event: None)
+        self._listen: Listener = listener or (lambda session, run, event: None)
+        self._pool = Pool(adaptive.resident)
+        self.pause = FIRST_PAUSE
 
     def run(self) -> RunOutcome:
         """Ask, rank, write.
@@ -217,13 +230,21 @@ class AdaptiveRun:
                 outcome = RunOutcome(self.output_path)
                 try:
                     for session in sessions:
-                        fold = self._play(session, records, journal)
-                        outcome.tasks[session.docs.name] = self._conclude(session, fold, manager)
+                        run = self._play(session, records, journal)
+                        outcome.tasks[session.docs.name] = self._conclude(session, run, manager)
+                    outcome.report = _page(self.output_path)
                 except KeyboardInterrupt:
+                    _page(self.output_path)
                     raise Interrupted(
                         f"stopped by you; all answers so far are in {journal.path}; go on with "
                         f"--resume {self.output_path}"
                     ) from None
+                except OSError as error:
+                    raise ModelError(
+                        f"could not write {error.filename or journal.path} ({error.strerror}); all "
+                        f"answers so far are in {journal.path}: free some room and go on with "
+                        f"--resume {self.output_path}"
+                    ) from error
                 except ModelError as error:
                     if "--resume" in str(error):
                         raise
@@ -278,7 +299,9 @@ class AdaptiveRun:
                 log.warning(notice)
             check_same(records[0]["config"], header)
             mend_journal(path)
-            return records[1:], Journal(path)
+            journal = Journal(path)
+            journal.write("resumed", answers=sum(r["type"] == "answer" for r in records))
+            return records[1:], journal
         if path.exists():
             self._put_away(path)
         journal = Journal(path)
@@ -303,115 +326,91 @@ class AdaptiveRun:
 
     def _play(
         self, session: Session, records: Sequence[Mapping[str, Any]], journal: Journal
-    ) -> Fold:
-        """Ask until the procedure stops."""
-        fold = Fold(session)
+    ) -> TaskRun:
+        """Ask until the procedure stops; answers that the journal holds are not asked again."""
+        run = TaskRun(session)
         name = session.docs.name
-        for record in records:
-            if record.get("task") == name:
-                fold.take(record)
+        answers = recorded_answers(records, name)
+        known = set(answers)
         served: dict[str, Any] = {}
 
-        def task_of(candidate: Candidate) -> Any:
+        def serve(candidate: Candidate) -> Any:
             if candidate.name not in served:
                 served[candidate.name] = candidate.serve(session.docs)
-                self._check_unchanged(session, fold, candidate, served[candidate.name])
+                self._check_unchanged(session, records, candidate, served[candidate.name])
             return served[candidate.name]
 
-        self._listen(session, fold, "start")
-        while not fold.stop_reason:
-            open_round = fold.open_round()
-            if open_round is None:
-                step = session.procedure.next(fold.state)
-                if isinstance(step, Stop):
-                    fold.take(journal.write("end", task=name, stop_reason=step.reason))
-                    journal.sync()
-                    break
+        def note(candidate: Candidate, answer: Answer) -> None:
+            record = _journal_answer(session, journal, candidate, answer, run.rounds + 1)
+            answers[candidate.name, answer.doc_id] = record
+            self._listen(session, run, "answer")
+
+        asker = Asker(self._pool, serve, note, self.pause)
+        self._listen(session, run, "start")
+        while not run.stop_reason:
+            step = session.procedure.next(run.state)
+            if isinstance(step, Stop):
+                run.stop_reason = step.reason
+                break
+            left = missing(session, step, answers)
+            failures: dict[str, str] = {}
+            if left:
                 asks = [
-                    {
-                        "model": session.names[ask.model],
-                        "doc_ids": session.doc_ids_of(ask.items),
-                    }
-                    for ask in step.asks
+                    {"model": session.names[row], "doc_ids": docs} for row, docs in left.items()
                 ]
-                fold.take(journal.write("round", task=name, round=fold.rounds + 1, asks=asks))
+                journal.write("round", task=name, round=run.rounds + 1, asks=asks)
                 journal.sync()
-                continue
-            ask = open_round.asks[0]
-            candidate = self.candidates[ask.model]
-            self._ask(session, fold, journal, candidate, task_of(candidate), ask.items)
-            if fold.open_round() is None:
-                self._listen(session, fold, "round")
-        self._listen(session, fold, "end")
-        return fold
+                plan = [(self.candidates[row], docs) for row, docs in left.items()]
+                failures = in_plan_order(asker.ask(plan, run.rounds + 1))
+                for model, reason in failures.items():
+                    journal.write("failed", task=name, model=model, reason=reason)
+                    log.warning("%s is set aside: %s", model, reason)
+                journal.sync()
+            run.close_round(step, answers, failures)
+            self._listen(session, run, "round")
+        if run.stop_reason == "failed":
+            raise ModelError("; ".join(run.failed.values()))
+        if set(answers) - known or not any(
+            record["type"] == "end" and record["task"] == name for record in records
+        ):
+            journal.write("end", task=name, stop_reason=run.stop_reason)
+            journal.sync()
+        self._listen(session, run, "end")
+        return run
 
     def _check_unchanged(
-        self, session: Session, fold: Fold, candidate: Candidate, task: Any
+        self,
+        session: Session,
+        records: Sequence[Mapping[str, Any]],
+        candidate: Candidate,
+        task: Any,
     ) -> None:
+        """Refuse to go on where a prompt is not what it was: that would mix two tests."""
         if self.resume is None:
             return
-        for doc_id in check_prompts(session, fold, candidate, task):
+        doc_id = changed_prompt(session.docs.name, records, candidate, task)
+        if doc_id is not None:
             raise DataError(
                 f"--resume: the prompt of doc {doc_id} for {candidate.name} is not the one that "
                 f"was asked before; the task {session.docs.name} or its settings changed: start a "
                 "new run"
             )
 
-    def _ask(
-        self,
-        session: Session,
-        fold: Fold,
-        journal: Journal,
-        candidate: Candidate,
-        task: Any,
-        items: Sequence[int],
-    ) -> None:
-        """Ask one model some documents and journal each answer as it is scored."""
-        name = session.docs.name
-        doc_ids = session.doc_ids_of(items)
-        for answer in candidate.ask(task, doc_ids, fold.rounds):
-            scored = session.score(answer)
-            record = journal.write(
-                "answer",
-                task=name,
-                round=fold.rounds,
-                model=candidate.name,
-                doc_id=answer.doc_id,
-                prompt_hash=answer.prompt_hash,
-                resps=list(answer.resps),
-                filtered=_plain(answer.result.filtered),
-                metrics=_plain(answer.result.metrics),
-                raw_score=scored.raw_score,
-                score=scored.score,
-                clipped=scored.clipped,
-                prompt_chars=answer.prompt_chars,
-                answer_chars=answer.answer_chars,
-            )
-            fold.take(record)
-            if scored.problem and answer.doc_id not in fold.excluded:
-                fold.take(
-                    journal.write(
-                        "excluded",
-                        task=name,
-                        doc_id=answer.doc_id,
-                        reason=f"{candidate.name}: {scored.problem}",
-                    )
-                )
-        journal.sync()
-
-    def _conclude(self, session: Session, fold: Fold, manager: Any) -> TaskOutcome:
+    def _conclude(self, session: Session, run: TaskRun, manager: Any) -> TaskOutcome:
         """Write the files of a finished task."""
         name = session.docs.name
-        document = ranking_document(session, fold, self.candidates, run_warnings(session, fold))
-        by_model = {entry["model"]: entry for entry in document["ranking"]}
+        document = ranking_document(session, run, self.candidates, run_warnings(session, run))
+        by_model = {
+            entry["model"]: entry for entry in [*document["ranking"], *document["set_aside"]]
+        }
         results: dict[str, dict[str, Any]] = {}
         files: list[Path] = []
         for candidate in self.candidates:
-            block = {**by_model[candidate.name], "stop_reason": fold.stop_reason}
+            block = {**by_model[candidate.name], "stop_reason": run.stop_reason}
             block["signature"] = document["signature"]
             task = candidate.serve(session.docs)
             results[candidate.name], written = write_results(
-                session, fold, candidate, task, manager, self.output_path, block
+                session, run, candidate, task, manager, self.output_path, block
             )
             files += written
         date_id = datetime.now().isoformat().replace(":", "-")  # noqa: DTZ005  as the harness
@@ -419,6 +418,44 @@ class AdaptiveRun:
         document = {**document, "date": date_id}
         write_json(path, document)
         return TaskOutcome(document, results, [path, *files])
+
+
+def _page(output_path: Path) -> Path | None:
+    """The run's page; a page that cannot be made must not cost a run its result."""
+    from lm_eval_adaptive.harness.report import write_report
+
+    try:
+        return write_report(output_path, None)
+    except Exception as error:  # noqa: BLE001
+        log.warning(
+            "no report.html (%s: %s); everything else is written", type(error).__name__, error
+        )
+        return None
+
+
+def _journal_answer(
+    session: Session, journal: Journal, candidate: Candidate, answer: Answer, round_number: int
+) -> dict[str, Any]:
+    """Score an answer and write it down."""
+    scored = session.score(answer)
+    return journal.write(
+        "answer",
+        task=session.docs.name,
+        round=round_number,
+        model=candidate.name,
+        doc_id=answer.doc_id,
+        prompt_hash=answer.prompt_hash,
+        resps=list(answer.resps),
+        filtered=_plain(answer.result.filtered),
+        metrics=_plain(answer.result.metrics),
+        raw_score=scored.raw_score,
+        score=scored.score,
+        clipped=scored.clipped,
+        problem=scored.problem,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        tokens_counted=answer.counted,
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """One task of an adaptive run: its documents, bank and rules, and what the journal says of it.
 
-This module owns the fold from journal records to the core's state, and the check that a bank fits
-a task. It imports the core, the task wrapper and the log of records; it asks no model.
+This module owns the way from answers to the core's state, and the check that a bank fits a task.
+It imports the core, the bank's checks and the score adaptor; it asks no model.
 """
 
 from __future__ import annotations
@@ -206,8 +206,13 @@ class Session:
         return [int(self.doc_ids[item]) for item in items]
 
 
-class Fold:
-    """The state of a session after some journal records, and the round that is still open.
+class TaskRun:
+    """What is known of one task of a run: rounds taken in whole, in the order of their plan.
+
+    A round is applied only when all of its answers are there, model by model and item by item as
+    planned, so nothing depends on which answer came first. Together with
+    :meth:`~lm_eval_adaptive.core.procedure.Procedure.next`, which looks at the state alone, this
+    makes a run a function of its answers: doing it again with those of a journal gives it again.
 
     Args:
         session: The task.
@@ -220,47 +225,45 @@ class Fold:
         self.stop_reason = ""
         self.answers: list[dict[str, Any]] = []
         self.excluded: dict[int, str] = {}
+        self.failed: dict[str, str] = {}
         self.trace: list[dict[str, Any]] = []
-        self._rows = {name: row for row, name in enumerate(session.names)}
-        self._open: dict[tuple[int, int], None] = {}
-        self._fresh: list[dict[str, Any]] = []
 
-    def take(self, record: Mapping[str, Any]) -> None:
-        """Apply one record of this task."""
-        kind = record["type"]
-        if kind == "round":
-            self.rounds = int(record["round"])
-            for ask in record["asks"]:
-                for doc_id in ask["doc_ids"]:
-                    self._open[self._rows[ask["model"]], int(doc_id)] = None
-        elif kind == "answer":
-            self._answer(record)
-        elif kind == "excluded":
-            doc_id = int(record["doc_id"])
-            self.excluded[doc_id] = str(record["reason"])
-            self.state.exclude(self.session.item_of[doc_id])
-            self._open = {key: None for key in self._open if key[1] != doc_id}
-            self._settle()
-        elif kind == "end":
-            self.stop_reason = str(record["stop_reason"])
+    def close_round(
+        self,
+        plan: Round,
+        answers: Mapping[tuple[str, int], Mapping[str, Any]],
+        failures: Mapping[str, str],
+    ) -> None:
+        """Take in a round.
 
-    def _answer(self, record: Mapping[str, Any]) -> None:
-        row, doc_id = self._rows[record["model"]], int(record["doc_id"])
-        self._open.pop((row, doc_id), None)
-        self.answers.append(dict(record))
-        score = record["score"]
-        item = self.session.item_of[doc_id]
-        self.state.record(row, item, np.nan if score is None else float(score))
-        self._fresh.append(self.answers[-1])
-        self._settle()
-
-    def _settle(self) -> None:
-        """When a round is complete, note how each of its answers left its model."""
-        if self._open or not self._fresh:
-            return
-        estimates = self.session.procedure.estimate(self.state)
-        for record in self._fresh:
-            row = self._rows[record["model"]]
+        Args:
+            plan: What was asked.
+            answers: Journal records by (model, doc_id); a model that failed may lack some.
+            failures: Why models are set aside from now on, by name.
+        """
+        session = self.session
+        self.rounds += 1
+        fresh: list[tuple[int, dict[str, Any]]] = []
+        for ask in plan.asks:
+            name = session.names[ask.model]
+            for item in ask.items:
+                doc_id = int(session.doc_ids[item])
+                record = answers.get((name, doc_id))
+                if record is None:
+                    continue
+                score = record["score"]
+                self.state.record(ask.model, item, np.nan if score is None else float(score))
+                self.answers.append(dict(record))
+                fresh.append((ask.model, self.answers[-1]))
+        for _, record in fresh:
+            if record["problem"] and record["doc_id"] not in self.excluded:
+                self.excluded[record["doc_id"]] = f"{record['model']}: {record['problem']}"
+                self.state.exclude(session.item_of[record["doc_id"]])
+        for name, reason in failures.items():
+            self.failed[name] = reason
+            self.state.failed[session.names.index(name)] = True
+        estimates = session.procedure.estimate(self.state)
+        for row, record in fresh:
             self.trace.append(
                 {
                     "step": len(self.trace) + 1,
@@ -273,16 +276,61 @@ class Fold:
                     "ability_se": float(estimates.theta_se[row]),
                 }
             )
-        self._fresh = []
 
-    def open_round(self) -> Round | None:
-        """What of the last round is not answered yet; None when it is complete."""
-        if not self._open:
-            return None
-        asks: dict[int, list[int]] = {}
-        for row, doc_id in self._open:
-            asks.setdefault(row, []).append(self.session.item_of[doc_id])
-        return Round(tuple(Ask(row, tuple(items)) for row, items in asks.items()))
+
+def recorded_answers(
+    records: Iterable[Mapping[str, Any]], task: str
+) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """The answers a journal holds for a task, by (model, doc_id)."""
+    return {
+        (record["model"], int(record["doc_id"])): record
+        for record in records
+        if record["type"] == "answer" and record["task"] == task
+    }
+
+
+def missing(
+    session: Session, plan: Round, answers: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> dict[int, list[int]]:
+    """What of a round is not answered yet: document ids by row of the model."""
+    found: dict[int, list[int]] = {}
+    for ask in plan.asks:
+        name = session.names[ask.model]
+        left = [doc for doc in session.doc_ids_of(ask.items) if (name, doc) not in answers]
+        if left:
+            found[ask.model] = left
+    return found
+
+
+def as_far_as(session: Session, records: Sequence[Mapping[str, Any]]) -> TaskRun:
+    """A task's run as a journal tells it, for looking at: answers by the rounds they came in.
+
+    Unlike going on with a run, this decides nothing, so it also shows a half-answered round.
+    """
+    mine = [record for record in records if record.get("task") == session.docs.name]
+    rounds: dict[int, dict[str, dict[int, Mapping[str, Any]]]] = {}
+    for record in mine:
+        if record["type"] == "answer":
+            by_model = rounds.setdefault(int(record["round"]), {})
+            by_model.setdefault(record["model"], {})[int(record["doc_id"])] = record
+    run = TaskRun(session)
+    for number in sorted(rounds):
+        by_model = rounds[number]
+        asks = [
+            Ask(row, tuple(session.item_of[doc_id] for doc_id in by_model[name]))
+            for row, name in enumerate(session.names)
+            if name in by_model
+        ]
+        answers = {
+            (name, doc_id): record
+            for name, by_doc in by_model.items()
+            for doc_id, record in by_doc.items()
+        }
+        run.close_round(Round(tuple(asks)), answers, {})
+    for record in mine:
+        if record["type"] == "end":
+            run.stop_reason = str(record["stop_reason"])
+    return run
 
 
 def check_same(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> None:

@@ -16,7 +16,7 @@ from typing_extensions import Self
 if TYPE_CHECKING:
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.harness.run import RunOutcome
-    from lm_eval_adaptive.harness.session import Fold, Session
+    from lm_eval_adaptive.harness.session import Session, TaskRun
 
 
 def _silenced() -> bool:
@@ -33,7 +33,7 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         return
 
-    def __call__(self, session: Session, fold: Fold, event: str) -> None:
+    def __call__(self, session: Session, run: TaskRun, event: str) -> None:
         """Print the state after an event of the loop."""
         if _silenced():
             return
@@ -51,8 +51,8 @@ class Progress:
             return
         if event != "round":
             return
-        estimates = session.procedure.estimate(fold.state)
-        pairs = session.procedure.pairs(fold.state, estimates)
+        estimates = session.procedure.estimate(run.state)
+        pairs = session.procedure.pairs(run.state, estimates)
         needed = [pair for pair in pairs if pair.required]
         decided = sum(pair.verdict != "undecided" for pair in needed)
         raw = session.scale.to_raw(estimates.score)
@@ -62,7 +62,7 @@ class Progress:
             f"{session.names[row]} {raw[row]:.4g}±{errors[row]:.2g}" for row in order
         )
         console.print(
-            f"round {fold.rounds}: {int(fold.state.answered.sum())} items, {decided} of "
+            f"round {run.rounds}: {int(run.state.answered.sum())} items, {decided} of "
             f"{len(needed)} pairs decided | {standing}",
             markup=False,
         )
@@ -80,8 +80,9 @@ def show_outcome(outcome: RunOutcome) -> None:
     for task in outcome.tasks.values():
         _show_ranking(console, task.ranking)
         console.print(f"files in {outcome.output_path}:", markup=False, soft_wrap=True)
-        for file in [*task.files, outcome.output_path / "journal.jsonl"]:
-            if file.exists():
+        others = [outcome.output_path / "journal.jsonl", outcome.report]
+        for file in [*task.files, *others]:
+            if file is not None and file.exists():
                 console.print(f"  {file}", markup=False, soft_wrap=True, highlight=False)
 
 

@@ -258,6 +258,7 @@ def test_a_failing_model_exits_with_1(toy_bank, tmp_path):
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert f"--resume {tmp_path / 'o'}" in done.stderr.splitlines()[-1]
+    assert "set aside for failing: weak" in done.stderr.splitlines()[-1]
 
 
 def test_resume_of_nothing(capsys, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -140,47 +141,63 @@ def test_same_run_in_another_order_and_hash_seed_gives_the_same_ranking(toy_bank
     assert len({entry["items"] for entry in one["ranking"]}) > 1, "the adaptive part ran"
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from tests.harness import toy
-toy.register()
-from lm_eval_adaptive.harness import journal
-limit, written = int(sys.argv[2]), 0
-write = journal.Journal.write
-def counted(self, kind, **record):
-    global written
-    found = write(self, kind, **record)
-    written += 1
-    if written >= limit:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return found
-journal.Journal.write = counted
-from lm_eval_adaptive.harness.cli import main
-sys.exit(main(sys.argv[3:]))
-"""
+def killed_run(bank, folder, lines):
+    """A run in a process of its own that dies by SIGKILL after some journal lines."""
+
+    def child():
+        from lm_eval_adaptive.harness.journal import Journal
+
+        write, written = Journal.write, [0]
+
+        def counted(self, kind, **record):
+            found = write(self, kind, **record)
+            written[0] += 1
+            if written[0] >= lines:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        Journal.write = counted
+        run(bank, folder, **RULES)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3, 17, 40])
-def test_killed_and_resumed_equals_the_unbroken_run(toy_bank, tmp_path, finished, lines):
+def test_killed_at_20_random_points_and_resumed_equals_the_unbroken_run(
+    toy_bank, tmp_path, finished
+):
+    expected = toy.undated(finished[0]["ranking"][toy.TASK])
+    whole, _ = read_journal(finished[1] / "journal.jsonl")
+    rng = np.random.default_rng(5)
+    points = rng.choice(np.arange(1, len(whole)), size=20, replace=False)
+    for number, lines in enumerate(points):
+        folder = tmp_path / str(number)
+        killed_run(toy_bank, folder, int(lines))
+        with (folder / "journal.jsonl").open("a") as file:
+            file.write('{"type": "answer", "task": "records_to')  # the line the kill cut off
+        found = simple_evaluate(
+            toy.models(), [toy.TASK], AdaptiveConfig(bank=toy_bank, **RULES), resume=folder
+        )
+        assert toy.undated(found["ranking"][toy.TASK]) == expected, lines
+        records, _ = read_journal(folder / "journal.jsonl")
+        asked = [(r["model"], r["doc_id"]) for r in records if r["type"] == "answer"]
+        assert len(asked) == len(set(asked)) == expected["items_total"]
+
+
+def test_resume_from_the_command_line_needs_the_folder_alone(toy_bank, tmp_path):
     folder = tmp_path / "out"
-    words = ["run", "--adaptive", "--tasks", toy.TASK, "--bank", str(toy_bank)]
-    words += [*RULE_WORDS, *toy.candidate_words(), "--output_path", str(folder)]
-    died = subprocess.run(
-        [sys.executable, "-c", KILLED, str(toy.ROOT), str(lines), *words],
-        capture_output=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL
-    with (folder / "journal.jsonl").open("a") as file:
-        file.write('{"type": "answer", "task": "records_to')  # the line the kill cut off
+    words = ["run", "--adaptive", "--tasks", toy.TASK, "--bank", toy_bank, *RULE_WORDS]
+    toy.command(*words, *toy.candidate_words(), "--output_path", folder)
+    unbroken = toy.undated(toy.ranking_of(folder))
+    (ranking,) = folder.glob("ranking_*.json")
+    ranking.unlink()
+    journal = folder / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
     done = toy.command("run", "--adaptive", "--resume", folder)
     assert "half-written" in done.stderr
-    assert toy.undated(toy.ranking_of(folder)) == toy.undated(finished[0]["ranking"][toy.TASK])
-    records, _ = read_journal(folder / "journal.jsonl")
-    asked = [(r["model"], r["doc_id"]) for r in records if r["type"] == "answer"]
-    assert len(asked) == len(set(asked))
+    assert toy.undated(toy.ranking_of(folder)) == unbroken
 
 
 def test_resume_under_another_option_names_the_difference(toy_bank, finished):
@@ -209,23 +226,164 @@ def test_finished_journal_is_kept_and_unfinished_is_not_written_over(toy_bank, t
     assert journal.read_text() == before
 
 
-def test_a_model_that_fails_leaves_everything_asked_and_says_how_to_resume(toy_bank, tmp_path):
+def test_a_model_that_fails_is_set_aside_and_the_others_go_on(toy_bank, tmp_path):
     models = toy.models()
-    models[1]["model_args"]["fail_after"] = 4
-    with pytest.raises(ModelError, match=r"middle failed .*fell out of the bus.*--resume") as error:
+    models[1]["model_args"]["fail_after"] = 3
+    ranking = run(toy_bank, tmp_path, models, **RULES)["ranking"][toy.TASK]
+    assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "weak"]
+    (lost,) = ranking["set_aside"]
+    assert (lost["model"], lost["items"]) == ("middle", 3)
+    assert "the card fell out of the bus" in lost["reason"]
+    assert ranking["stop_reason"] == "decided"
+    records, _ = read_journal(tmp_path / "journal.jsonl")
+    assert sum(r["type"] == "answer" and r["model"] == "middle" for r in records) == 3
+    assert list((tmp_path / "middle").glob("samples_*.jsonl")), "its answers are kept"
+
+
+def test_a_failed_model_that_is_mended_gives_the_unbroken_ranking(toy_bank, tmp_path):
+    flag = tmp_path / "broken"
+    models = toy.models()
+    models[1]["model_args"]["fail_file"] = str(flag)
+    unbroken = run(toy_bank, tmp_path / "a", models, **RULES)["ranking"][toy.TASK]
+    flag.touch()
+    failed = run(toy_bank, tmp_path / "b", models, **RULES)["ranking"][toy.TASK]
+    assert [each["model"] for each in failed["set_aside"]] == ["middle"]
+    flag.unlink()
+    adaptive = AdaptiveConfig(bank=toy_bank, **RULES)
+    mended = simple_evaluate(models, [toy.TASK], adaptive, resume=tmp_path / "b")
+    assert toy.undated(mended["ranking"][toy.TASK]) == toy.undated(unbroken)
+    records, _ = read_journal(tmp_path / "b" / "journal.jsonl")
+    asked = [(r["model"], r["doc_id"]) for r in records if r["type"] == "answer"]
+    assert len(asked) == len(set(asked)), "no document is asked twice of a model"
+
+
+def test_when_all_models_fail_there_is_no_ranking(toy_bank, tmp_path):
+    models = toy.models()
+    for model in models:
+        model["model_args"]["fail_after"] = 1
+    with pytest.raises(ModelError, match=r"fell out of the bus.*--resume") as error:
         run(toy_bank, tmp_path, models)
     assert error.value.exit_code == 1
-    assert "\n" not in str(error.value)
-    records, _ = read_journal(tmp_path / "journal.jsonl")
-    kept = [record for record in records if record["type"] == "answer"]
-    assert sum(record["model"] == "middle" for record in kept) == 4
+    assert not list(tmp_path.glob("ranking_*"))
 
 
-def test_a_model_that_answers_none_is_an_error_not_a_shift(toy_bank, tmp_path):
+def test_a_model_that_answers_none_is_asked_again_and_set_aside(toy_bank, tmp_path, monkeypatch):
+    from lm_eval_adaptive.harness import asking
+
+    pauses = []
+    monkeypatch.setattr(asking.time, "sleep", pauses.append)
     models = toy.models()
     models[0]["model_args"]["none"] = True
-    with pytest.raises(ModelError, match="NoneType instead of text"):
-        run(toy_bank, tmp_path, models)
+    ranking = run(toy_bank, tmp_path, models)["ranking"][toy.TASK]
+    assert [pause for pause in pauses if pause] == [1.0, 2.0]
+    assert "NoneType instead of text" in ranking["set_aside"][0]["reason"]
+    assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle"]
+
+
+def test_models_that_work_elsewhere_are_asked_side_by_side(toy_bank, tmp_path, monkeypatch):
+    models = toy.models()
+    for model in models:
+        model["model_args"]["wait"] = 0.3
+    rules = {"items_per_model": 6, "min_items": 6, "round_size": 2}
+    started = time.perf_counter()
+    one = run(toy_bank, tmp_path / "turns", models, **rules)["ranking"][toy.TASK]
+    turns = time.perf_counter() - started
+    monkeypatch.setattr(toy.ToyLM, "side_by_side", True, raising=False)
+    started = time.perf_counter()
+    two = run(toy_bank, tmp_path / "side", models, **rules)["ranking"][toy.TASK]
+    side = time.perf_counter() - started
+    # Nine calls of 0.3 s in turn, three when side by side: 1.8 s less, a third of it for noise.
+    assert turns - side > 1.2
+    assert toy.undated(one) == toy.undated(two)
+
+
+def test_the_ranking_does_not_depend_on_who_answers_first(toy_bank, tmp_path, monkeypatch):
+    monkeypatch.setattr(toy.ToyLM, "side_by_side", True, raising=False)
+    found = []
+    for number, waits in enumerate([(0.0, 0.01, 0.03), (0.03, 0.01, 0.0)]):
+        plain = toy.ToyLM.generate_until
+
+        def slow(self, requests, waits=waits, plain=plain, **_):
+            time.sleep(waits[sorted(toy.RANKED).index(self.name)])
+            return plain(self, requests)
+
+        monkeypatch.setattr(toy.ToyLM, "generate_until", slow)
+        found.append(run(toy_bank, tmp_path / str(number), **RULES)["ranking"][toy.TASK])
+        monkeypatch.setattr(toy.ToyLM, "generate_until", plain)
+    assert toy.undated(found[0]) == toy.undated(found[1])
+
+
+def test_resident_bounds_the_models_in_memory(toy_bank, tmp_path, monkeypatch):
+    from lm_eval_adaptive.harness.candidate import Candidate
+
+    held: set[str] = set()
+    most = [0]
+    load, unload = Candidate._load, Candidate.unload
+
+    def counted_load(self):
+        held.add(self.name)
+        most[0] = max(most[0], len(held))
+        return load(self)
+
+    def counted_unload(self):
+        held.discard(self.name)
+        unload(self)
+
+    monkeypatch.setattr(Candidate, "_load", counted_load)
+    monkeypatch.setattr(Candidate, "unload", counted_unload)
+    free = run(toy_bank, tmp_path / "free", **RULES)["ranking"][toy.TASK]
+    assert most[0] == 3
+    held.clear()
+    most[0] = 0
+    bound = run(toy_bank, tmp_path / "bound", resident=1, **RULES)["ranking"][toy.TASK]
+    assert most[0] == 1
+    assert [each["model"] for each in free["ranking"]] == [
+        each["model"] for each in bound["ranking"]
+    ]
+
+
+def test_a_model_that_does_not_fit_waits_for_another_to_leave(toy_bank, tmp_path, monkeypatch):
+    from lm_eval_adaptive.harness.candidate import Candidate
+
+    held: list[str] = []
+    load, unload = Candidate._load, Candidate.unload
+
+    def tight(self):
+        if len(held) == 2:
+            raise ModelError("does not load") from RuntimeError("CUDA out of memory")
+        held.append(self.name)
+        return load(self)
+
+    def leave(self):
+        held.remove(self.name)
+        unload(self)
+
+    monkeypatch.setattr(Candidate, "_load", tight)
+    monkeypatch.setattr(Candidate, "unload", leave)
+    ranking = run(toy_bank, tmp_path, **RULES)["ranking"][toy.TASK]
+    assert not ranking["set_aside"]
+    assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle", "weak"]
+
+
+def test_a_full_disk_is_a_clear_end(toy_bank, tmp_path, monkeypatch):
+    from lm_eval_adaptive.harness.journal import Journal
+
+    write, written = Journal.write, [0]
+
+    def full(self, kind, **record):
+        written[0] += 1
+        if written[0] == 10:
+            raise OSError(28, "No space left on device", str(self.path))
+        return write(self, kind, **record)
+
+    monkeypatch.setattr(Journal, "write", full)
+    with pytest.raises(ModelError, match=r"No space left on device.*--resume"):
+        run(toy_bank, tmp_path, **RULES)
+    monkeypatch.setattr(Journal, "write", write)
+    found = simple_evaluate(
+        toy.models(), [toy.TASK], AdaptiveConfig(bank=toy_bank, **RULES), resume=tmp_path
+    )
+    assert found["ranking"][toy.TASK]["stop_reason"] == "decided"
 
 
 def test_empty_answers_count_and_are_reported(toy_bank, tmp_path):

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,6 +32,8 @@ class ToyLM(LM):
         share=0.5,
         name="toy",
         fail_after=None,
+        fail_file=None,
+        wait=0.0,
         empty=False,
         none=False,
         batch_size=None,
@@ -41,6 +44,8 @@ class ToyLM(LM):
         self.share = float(share)
         self.name = name
         self.fail_after = None if fail_after is None else int(fail_after)
+        self.fail_file = fail_file
+        self.wait = float(wait)
         self.empty, self.none = empty, none
         self.asked = 0
 
@@ -52,6 +57,9 @@ class ToyLM(LM):
         return " ".join(kept)
 
     def generate_until(self, requests, disable_tqdm=False):
+        if self.fail_file and Path(self.fail_file).exists():
+            raise RuntimeError("the card fell out of the bus")
+        time.sleep(self.wait)
         found = []
         for request in requests:
             self.asked += 1
