@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import ndtri
 
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import DecisionRule, allocation_value, judge_pairs
@@ -50,7 +51,10 @@ class ProcedureConfig:
         budget_items: Total items of all models; None is no limit.
         items_per_model: Fixed length without early stop; None is off.
         precision: One model alone: stop at this standard error of its score in [0, 1].
-        round_size: Items asked of a model at once.
+        round_size: Items asked of a model at once; None chooses by how far the ranking is from
+            decided, see :meth:`Procedure.round_size`.
+        batch: Items a model's back end answers in about the time of one; the least that a chosen
+            round asks.
         sampler: ``fisher``, ``static`` or ``random``.
         seed: Seed of the random sampler.
     """
@@ -62,12 +66,20 @@ class ProcedureConfig:
     budget_items: int | None = None
     items_per_model: int | None = None
     precision: float | None = None
-    round_size: int = 1
+    round_size: int | None = 1
+    batch: int = 1
     sampler: str = "fisher"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("min_items", "max_items", "budget_items", "items_per_model", "round_size"):
+        for name in (
+            "min_items",
+            "max_items",
+            "budget_items",
+            "items_per_model",
+            "round_size",
+            "batch",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} must be at least 1, got {value}")
@@ -277,7 +289,7 @@ class Procedure:
         money, items = self._purse(state)
         asks = []
         for model in np.flatnonzero(models):
-            count = min(self.config.round_size, length - int(asked[model]))
+            count = min(self.config.round_size or self.config.batch, length - int(asked[model]))
             count = int(min(count, items, np.floor(money / self.costs[model])))
             if count < 1:
                 continue
@@ -286,6 +298,27 @@ class Procedure:
             money -= len(ask.items) * float(self.costs[model])
             items -= len(ask.items)
         return Round(tuple(asks)) if asks else Stop("budget")
+
+    def round_size(self, state: RunState, estimates: Estimates) -> int:
+        """Items asked of a model in the next round.
+
+        A round costs one call of a back end, and all its items are chosen before any is answered:
+        far from the end that loses little, near it items are wasted. Where the user gives no size,
+        a round is a quarter of the items that the hardest undecided pair is predicted to need,
+        between ``batch`` and four times ``batch``. A pair that stands at z after n items each needs
+        about n (z* / z)^2 in all, as errors fall with the root of n, z* being the level asked for.
+        """
+        if self.config.round_size is not None:
+            return self.config.round_size
+        target = float(ndtri(1.0 - (1.0 - self.config.rule.confidence) / 2.0))
+        most = 0.0
+        for pair in self.pairs(state, estimates):
+            if pair.required and pair.verdict == "undecided":
+                z = max(abs(float(ndtri(np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)))), 0.1)
+                n = float(state.administered[[pair.a, pair.b]].min())
+                most = max(most, n * ((target / z) ** 2 - 1.0))
+        batch = self.config.batch
+        return int(np.clip(np.ceil(most / 4.0), batch, 4 * batch))
 
     def _purse(self, state: RunState) -> tuple[float, float]:
         """Cost and items that may still be spent, infinite without a limit."""
@@ -303,7 +336,7 @@ class Procedure:
         others spread ``round_size`` items for every open model, so that back ends stay busy and a
         cheap or uncertain model gets more of them.
         """
-        size = self.config.round_size
+        size = self.round_size(state, estimates)
         slots = size if self.posterior.is_paper else size * int(models.sum())
         asked = state.administered
         room = np.minimum(

@@ -110,9 +110,8 @@ class AdaptiveConfig:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
         self.procedure(1.0, 1, 0)
 
-    def procedure(self, width: float, round_size: int, seed: int) -> ProcedureConfig:
+    def procedure(self, width: float, batch: int, seed: int) -> ProcedureConfig:
         """The core's rules on a bank whose range is ``width`` raw metric units wide."""
-        size = round_size if self.round_size == "auto" else int(self.round_size)
         return ProcedureConfig(
             rule=DecisionRule(
                 confidence=self.confidence,
@@ -126,7 +125,8 @@ class AdaptiveConfig:
             budget_items=self.budget_items,
             items_per_model=self.items_per_model,
             precision=None if self.precision is None else self.precision / width,
-            round_size=size,
+            round_size=None if self.round_size == "auto" else int(self.round_size),
+            batch=batch,
             sampler=self.sampler,
             seed=seed,
         )

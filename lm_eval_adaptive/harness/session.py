@@ -75,7 +75,7 @@ class Session:
         docs: The task's documents.
         adaptive: The run's options.
         candidates: The models, sorted by name.
-        round_size: Items a model is asked at once where the user did not say.
+        batch: Items the back ends answer in about the time of one.
         seed: Seed of the random sampler.
 
     Raises:
@@ -89,7 +89,7 @@ class Session:
         docs: TaskDocs,
         adaptive: AdaptiveConfig,
         candidates: Sequence[CandidateSpec],
-        round_size: int,
+        batch: int,
         seed: int,
     ) -> None:
         self.docs = docs
@@ -108,7 +108,7 @@ class Session:
         self.procedure = Procedure(
             self.bank,
             [spec.cost * repeats for spec in candidates],
-            adaptive.procedure(self.scale.width, round_size, seed),
+            adaptive.procedure(self.scale.width, batch, seed),
         )
 
     def _check_bank(self) -> None:
@@ -157,7 +157,7 @@ class Session:
             "bank": bank_signature(self.bank),
             "response": self.bank.info.response_model,
             "sampler": rules.sampler,
-            "round": rules.round_size,
+            "round": rules.round_size or f"auto{rules.batch}",
             "conf": rules.rule.confidence,
             "corr": rules.rule.correction,
             "pairs": rules.rule.pairs,
