@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,19 @@ def version_of(distribution: str) -> str:
 def filled(texts: Sequence[str]) -> list[str]:
     """The texts that are not blank."""
     return [text for text in texts if text.strip()]
+
+
+# Scripts written without spaces between words: every character counts as a word.
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+
+
+def unspaced(char: str) -> bool:
+    """Whether a character is of a script without spaces between words.
+
+    >>> unspaced("東"), unspaced("ş")
+    (True, False)
+    """
+    return unicodedata.name(char, "").startswith(_UNSPACED)
 
 
 def best_of(

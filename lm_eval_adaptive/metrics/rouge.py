@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.metrics.base import best_of, require, version_of
+from lm_eval_adaptive.metrics.base import best_of, require, unspaced, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # Cells of the package's table of common subsequences, in pure Python, that take about a second.
 _LARGE = 2_000_000
-# Scripts written without spaces between words: every character counts as a word.
-_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -38,7 +36,7 @@ class UnicodeTokenizer:
         for word in _WORD.findall(unicodedata.normalize("NFC", text).lower()):
             start = 0
             for place, char in enumerate(word):
-                if unicodedata.name(char, "").startswith(_UNSPACED):
+                if unspaced(char):
                     found += [word[start:place], char]
                     start = place + 1
             found.append(word[start:])

@@ -1,7 +1,8 @@
 """Sentence BLEU and chrF by sacrebleu, the best over the references.
 
-This module owns nothing but the choice of settings: BLEU with effective order, because a perfect
-three-word translation would otherwise score 0 for want of four-grams.
+This module owns the choice of settings: BLEU with effective order, because a perfect three-word
+translation would otherwise score 0 for want of four-grams, and by characters where the reference
+is of a script without spaces, because a sentence would otherwise be one word.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.metrics.base import best_of, require, version_of
+from lm_eval_adaptive.metrics.base import best_of, require, unspaced, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,17 +19,26 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def _scorer(kind: str) -> Any:
+def _scorer(kind: str, tokenize: str) -> Any:
     module = require("sacrebleu.metrics", kind, "")
-    return module.BLEU(effective_order=True) if kind == "sentence_bleu" else module.CHRF()
+    if kind == "sentence_bleu":
+        return module.BLEU(effective_order=True, tokenize=tokenize)
+    return module.CHRF()
+
+
+def _tokenizer(reference: str) -> str:
+    """Sacrebleu's name of the tokenizer; by the reference alone, the same for all models."""
+    letters = [char for char in reference if char.isalpha()]
+    return "char" if 2 * sum(map(unspaced, letters)) > len(letters) else "13a"
 
 
 def _score(kind: str, answer: str, reference: str) -> float:
-    return float(_scorer(kind).sentence_score(answer, [reference]).score)
+    scorer = _scorer(kind, _tokenizer(reference))
+    return float(scorer.sentence_score(answer, [reference]).score)
 
 
 def sentence_bleu(cases: Sequence[Case], _: Mapping[str, Any]) -> list[float]:
-    """Sentence BLEU in 0..100, sacrebleu's defaults with effective order."""
+    """Sentence BLEU in 0..100: effective order, tokenizer 13a (char for unspaced scripts)."""
     return best_of(cases, functools.partial(_score, "sentence_bleu"))
 
 
