@@ -174,12 +174,14 @@ class Asker:
         seed_shift: int,
         failures: dict[str, str],
     ) -> None:
+        left = list(doc_ids)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 if not candidate.side_by_side:
                     self._pool.bring(candidate)
-                for answer in candidate.ask(self._serve(candidate), doc_ids, seed_shift):
+                for answer in candidate.ask(self._serve(candidate), left, seed_shift):
                     self._note(candidate, answer)
+                    left = [doc_id for doc_id in left if doc_id != answer.doc_id]
             except ModelError as error:
                 if attempt == ATTEMPTS or not is_transient(error):
                     failures[candidate.name] = str(error)

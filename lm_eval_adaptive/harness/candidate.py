@@ -40,6 +40,10 @@ _SCORING = threading.Lock()
 CHARACTERS_PER_TOKEN = 4
 
 
+# What the harness's API models are told to put where a server's content is null, in place of "".
+NULL_ANSWER = "\ufdd0null"
+
+
 class NoAnswerError(ModelError):
     """The back end answered a request with nothing at all; asking again may help."""
 
@@ -258,10 +262,10 @@ class Candidate:
             One answer per document, in the order of ``doc_ids``.
 
         Raises:
-            ModelError: The back end raised, or gave too few or empty (None) responses.
+            NoAnswerError: Some documents got no answer at all (None, or null from a server); those
+                that got one have been yielded.
+            ModelError: The back end raised, or gave too few responses.
         """
-        from lm_eval.utils import hash_string
-
         instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
         requests = [each for each in instances for _ in range(each.repeats or 1)]
         asking = self._asking()
@@ -279,13 +283,35 @@ class Candidate:
         if responses is None or len(responses) != len(requests):
             got = "nothing" if responses is None else f"{len(responses)} responses"
             raise ModelError(f"model {self.name} gave {got} to {len(requests)} requests")
+        silent: dict[int, str] = {}
         for request, response in zip(requests, responses, strict=True):
-            if not isinstance(response, str):
-                raise NoAnswerError(
-                    f"model {self.name} gave {type(response).__name__} instead of text to doc "
-                    f"{request.doc_id} of {task.config.task}"
-                )
-            request.resps.append(response)
+            if isinstance(response, str) and response != NULL_ANSWER:
+                request.resps.append(response)
+                continue
+            silent[int(request.doc_id)] = "null" if response == NULL_ANSWER else repr(response)
+            self._forget(request)
+        answered = [each for each in instances if each.doc_id not in silent]
+        yield from self._answers(task, answered)
+        if silent:
+            doc_id, what = next(iter(silent.items()))
+            raise NoAnswerError(
+                f"model {self.name} gave {what} instead of text to {len(silent)} of "
+                f"{len(instances)} document(s) of {task.config.task}, the first is doc {doc_id}"
+            )
+
+    def _forget(self, request: Any) -> None:
+        """Take a missing answer out of the cache, so that it can be asked for again."""
+        if self._cache is not None:
+            from lm_eval.api.model import hash_args
+
+            self._cache.dbdict.pop(hash_args("generate_until", request.args), None)
+
+    def _answers(self, task: Any, instances: Sequence[Any]) -> Iterator[Answer]:
+        """Filter and score answered instances."""
+        from lm_eval.utils import hash_string
+
+        if not instances:
+            return
         with _SCORING:
             results = process_answers(task, instances)
         for instance, result in zip(instances, results, strict=True):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.core.procedure import Stop
 from lm_eval_adaptive.errors import AdaptiveError, DataError, Interrupted, ModelError, UsageError
 from lm_eval_adaptive.harness.asking import FIRST_PAUSE, Asker, Pool, in_plan_order
-from lm_eval_adaptive.harness.candidate import Candidate
+from lm_eval_adaptive.harness.candidate import NULL_ANSWER, Candidate
 from lm_eval_adaptive.harness.config import (
     AdaptiveConfig,
     CandidateSpec,
@@ -220,7 +220,7 @@ class AdaptiveRun:
         Raises:
             AdaptiveError: See the tree in ``errors``; everything asked so far is in the journal.
         """
-        with _quiet_harness():
+        with _quiet_harness(), _null_answers_told_apart():
             for candidate in self.candidates:
                 candidate.check()
             manager = make_task_manager(self.settings)
@@ -490,6 +490,28 @@ def _quiet_harness() -> Iterator[None]:
         logger.setLevel(before)
         if bars is None:
             os.environ.pop("TQDM_DISABLE", None)
+
+
+@contextmanager
+def _null_answers_told_apart() -> Iterator[None]:
+    """Have API models mark null content, which they would pass on as an empty answer."""
+    import sys
+
+    name = "LMEVAL_MODEL_NONE_ANSWER_PLACEHOLDER"
+    if os.environ.get(name):  # the user's own choice of what stands for null is an answer
+        yield
+        return
+    os.environ[name] = NULL_ANSWER
+    module = sys.modules.get("lm_eval.models.api_models")
+    if module is not None:
+        setattr(module, name, NULL_ANSWER)
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        module = sys.modules.get("lm_eval.models.api_models")
+        if module is not None:
+            setattr(module, name, "")
 
 
 def simple_evaluate(

@@ -276,7 +276,7 @@ def test_a_model_that_answers_none_is_asked_again_and_set_aside(toy_bank, tmp_pa
     models[0]["model_args"]["none"] = True
     ranking = run(toy_bank, tmp_path, models)["ranking"][toy.TASK]
     assert [pause for pause in pauses if pause] == [1.0, 2.0]
-    assert "NoneType instead of text" in ranking["set_aside"][0]["reason"]
+    assert "gave None instead of text" in ranking["set_aside"][0]["reason"]
     assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle"]
 
 
