@@ -1,12 +1,14 @@
 """BERTScore F1 by the package bert-score, and its difference between right and wrong answers.
 
-This module owns the model's settings and the texts the package cannot take: empty ones crash it,
-and a model from a directory may not say how long a text it reads. It imports torch only through
-that package, on first use.
+This module owns the model's settings and what makes a value depend on its own document alone: the
+package gives a pair another score in a batch than by itself (see :class:`PairScorer`), crashes on
+empty texts, and takes a directory's word for how long a text the model reads. It imports torch on
+first use.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 from dataclasses import dataclass
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 # bert-score's own choice for English.
 DEFAULT_MODEL = "roberta-large"
-# Padding in a batch moves the sixth decimal: beyond the fifth, one document alone and the same
-# document in a batch would differ.
+# The order of additions in a batch moves the seventh decimal: a document alone and the same one in
+# a batch are to have one value.
 DECIMALS = 5
 
 
@@ -83,8 +85,70 @@ def bert_settings(settings: Mapping[str, Any]) -> BertSettings:
     return BertSettings(**values)
 
 
+class PairScorer:
+    """BERTScore of pairs of texts, whatever else is in the batch.
+
+    The package pads the texts of a batch and sets similarities with padding to 0. A token whose
+    best similarity is negative, as sentence models have them, so counts 0 or less, as the other
+    texts are longer or not. Here negative similarities always count 0, which is what the package
+    gives to all but the longest texts of a batch; values are then in [0, 1].
+
+    Args:
+        found: The package's scorer; its model, tokenizer and device are used.
+    """
+
+    def __init__(self, found: Any) -> None:
+        self._model, self._tokenizer, self._device = found._model, found._tokenizer, found.device  # noqa: SLF001  no public way to them
+        self._weights: dict[int | None, float] = collections.defaultdict(lambda: 1.0)
+        for special in (self._tokenizer.sep_token_id, self._tokenizer.cls_token_id):
+            self._weights[special] = 0
+
+    def score(
+        self, answers: Sequence[str], references: Sequence[str], batch_size: int
+    ) -> tuple[list[float], list[float], list[float]]:
+        """Precision, recall and F1 of each pair."""
+        known = self._encode([*answers, *references], batch_size)
+        found = [
+            self._pair(known[answer], known[reference])
+            for answer, reference in zip(answers, references, strict=True)
+        ]
+        return [p for p, _, _ in found], [r for _, r, _ in found], [f for _, _, f in found]
+
+    def _encode(self, texts: Sequence[str], batch_size: int) -> dict[str, tuple[Any, Any]]:
+        """Unit vectors of each text's tokens, and the tokens' weights."""
+        utils = require("bert_score.utils", "bertscore", "bertscore")
+        # By length, so that little is padded; one order, whatever the order of the pairs.
+        ordered = sorted(set(texts), key=lambda text: (len(text), text))
+        found = {}
+        for start in range(0, len(ordered), batch_size):
+            batch = ordered[start : start + batch_size]
+            vectors, mask, weights = utils.get_bert_embedding(
+                batch, self._model, self._tokenizer, self._weights, device=self._device
+            )
+            for row, text in enumerate(batch):
+                size = int(mask[row].sum())
+                own = vectors[row, :size].float()
+                found[text] = own / own.norm(dim=-1, keepdim=True), weights[row, :size].float()
+        return found
+
+    @staticmethod
+    def _pair(answer: tuple[Any, Any], reference: tuple[Any, Any]) -> tuple[float, float, float]:
+        (given, given_weight), (expected, expected_weight) = answer, reference
+        alike = (given @ expected.T).clamp(min=0.0)
+        shares = []
+        for best, weight in (
+            (alike.max(dim=1).values, given_weight),
+            (alike.max(dim=0).values, expected_weight),
+        ):
+            total = float(weight.sum())  # 0 for a text of which the tokenizer leaves nothing
+            shares.append(min(1.0, float((best * weight).sum()) / total) if total else 0.0)
+        precision, recall = shares
+        both = precision + recall
+        return precision, recall, 2.0 * precision * recall / both if both else 0.0
+
+
 @functools.lru_cache(maxsize=2)
-def scorer(settings: BertSettings) -> Any:
+def scorer(settings: BertSettings) -> PairScorer:
     """The scorer of some settings, loaded once.
 
     Raises:
@@ -111,7 +175,7 @@ def scorer(settings: BertSettings) -> Any:
             "offline, name a directory with LMEVAL_ADAPTIVE_BERTSCORE=DIR,num_layers=N"
         ) from error
     _bound_length(found)
-    return found
+    return PairScorer(found)
 
 
 def _bound_length(found: Any) -> None:
@@ -131,12 +195,14 @@ def pair_scores(pairs: Sequence[tuple[str, str]], settings: BertSettings) -> lis
     unique = list(dict.fromkeys(pairs))
     if not unique:
         return []
-    _, _, f1 = scorer(settings).score(
+    _, _, values = scorer(settings).score(
         [answer for answer, _ in unique],
         [reference for _, reference in unique],
         batch_size=settings.batch_size,
     )
-    found = {pair: round(float(value), DECIMALS) for pair, value in zip(unique, f1, strict=True)}
+    found = {
+        pair: round(float(value), DECIMALS) for pair, value in zip(unique, values, strict=True)
+    }
     return [found[pair] for pair in pairs]
 
 

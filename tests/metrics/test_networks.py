@@ -149,6 +149,19 @@ class TestRealBertScore:
         found = METRICS["bertscore_f1"].compute(cases, {})
         assert found == pytest.approx(expected.tolist(), abs=1e-5)
 
+    def test_negative_similarity_counts_zero_as_in_a_padded_batch(self):
+        import bert_score
+
+        # Alone, the package gives 0.0498; beside a longer pair 0.0526, because of padding.
+        pair = ("over one over one over one over one over one", "the quick brown")
+        longer = ("word " * 40, "word " * 40)
+        scorer = bert_score.BERTScorer(model_type=self.path, num_layers=6, device="cpu")
+        _, _, alone = scorer.score([pair[0]], [pair[1]])
+        _, _, padded = scorer.score([pair[0], longer[0]], [pair[1], longer[1]])
+        print("bert-score alone and padded:", float(alone[0]), float(padded[0]))
+        (found,) = METRICS["bertscore_f1"].compute([Case(pair[0], (pair[1],))], {})
+        assert found == pytest.approx(float(padded[0]), abs=1e-5)
+
     def test_alone_equals_in_a_batch(self):
         words = [
             "the",
