@@ -24,6 +24,7 @@ from lm_eval_adaptive.harness.task import build_instances
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.core.ranker import Pair
     from lm_eval_adaptive.harness.candidate import Candidate
     from lm_eval_adaptive.harness.session import Session, TaskRun
@@ -132,6 +133,49 @@ def ranking_document(
         "warnings": list(warnings),
         "trace": run.trace,
     }
+
+
+def summary_document(
+    rankings: Mapping[str, Mapping[str, Any]], banks: Mapping[str, ItemBank]
+) -> dict[str, Any]:
+    """Several tasks together: mean rank, and mean standardised score with its error.
+
+    A task's scores are standardised by its bank's calibration models, z = (score - mean) / sd of
+    their full scores, flipped where lower is better, so that every task weighs the same. The error
+    of the mean over T tasks is sqrt(sum se_t^2) / T, their samples being independent.
+
+    Args:
+        rankings: Ranking documents by task.
+        banks: Banks by task.
+
+    Returns:
+        ``{"schema", "tasks", "summary"}``, the last a list of ``{"model", "mean_rank", "mean_z",
+        "mean_z_se", "tasks"}``, best mean z first; a model that was set aside on a task is averaged over the others.
+    """
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for task, ranking in rankings.items():
+        raw = np.array([model.mean_raw for model in banks[task].info.models])
+        spread = float(raw.std(ddof=1)) or 1.0
+        sign = 1.0 if ranking["higher_is_better"] else -1.0
+        for entry in ranking["ranking"]:
+            z = sign * (entry["score"] - float(raw.mean())) / spread
+            found.setdefault(entry["model"], []).append(
+                (entry["rank"], z, entry["score_se"] / spread)
+            )
+    rows: list[dict[str, Any]] = []
+    for model, each in found.items():
+        ranks, zs, errors = (np.array(column, dtype=float) for column in zip(*each, strict=True))
+        rows.append(
+            {
+                "model": model,
+                "mean_rank": float(ranks.mean()),
+                "mean_z": float(zs.mean()),
+                "mean_z_se": float(np.sqrt((errors**2).sum()) / len(each)),
+                "tasks": len(each),
+            }
+        )
+    rows.sort(key=lambda row: (-row["mean_z"], row["model"]))
+    return {"schema": SCHEMA, "tasks": list(rankings), "summary": rows}
 
 
 def versions() -> dict[str, str]:

@@ -36,6 +36,7 @@ from lm_eval_adaptive.harness.outputs import (
     changed_prompt,
     ranking_document,
     run_warnings,
+    summary_document,
     versions,
     write_json,
     write_results,
@@ -47,7 +48,7 @@ from lm_eval_adaptive.harness.session import (
     missing,
     recorded_answers,
 )
-from lm_eval_adaptive.harness.task import TaskDocs, load_task
+from lm_eval_adaptive.harness.task import TaskDocs, load_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,11 +83,15 @@ class RunOutcome:
         output_path: The run's folder.
         tasks: Outcome by task.
         report: The page that shows it, None where it could not be made (the log says why).
+        summary: Over several tasks: mean rank and mean standardised score of each model.
+        summary_file: Where it was written.
     """
 
     output_path: Path
     tasks: dict[str, TaskOutcome] = field(default_factory=dict)
     report: Path | None = None
+    summary: dict[str, Any] | None = None
+    summary_file: Path | None = None
 
 
 def tasks_folder() -> Path:
@@ -232,6 +237,8 @@ class AdaptiveRun:
                     for session in sessions:
                         run = self._play(session, records, journal)
                         outcome.tasks[session.docs.name] = self._conclude(session, run, manager)
+                    if len(sessions) > 1:
+                        self._summarise(sessions, outcome)
                     outcome.report = _page(self.output_path)
                 except KeyboardInterrupt:
                     _page(self.output_path)
@@ -257,10 +264,13 @@ class AdaptiveRun:
     def _sessions(self, manager: Any) -> list[Session]:
         specs = [candidate.spec for candidate in self.candidates]
         size = max(candidate.batch for candidate in self.candidates)
-        found = []
+        found: list[Session] = []
         for name in resolve_tasks(manager, self.settings.tasks):
-            docs = TaskDocs(load_task(manager, name))
-            found.append(Session(docs, self.adaptive, specs, size, self.settings.seed[1] or 0))
+            for task in load_tasks(manager, name):
+                if any(session.docs.name == task.config.task for session in found):
+                    continue
+                docs = TaskDocs(task)
+                found.append(Session(docs, self.adaptive, specs, size, self.settings.seed[1] or 0))
         return found
 
     def _header(self, sessions: Sequence[Session]) -> dict[str, Any]:
@@ -395,6 +405,16 @@ class AdaptiveRun:
                 f"was asked before; the task {session.docs.name} or its settings changed: start a "
                 "new run"
             )
+
+    def _summarise(self, sessions: Sequence[Session], outcome: RunOutcome) -> None:
+        """Write the summary over several tasks."""
+        rankings = {name: task.ranking for name, task in outcome.tasks.items()}
+        banks = {session.docs.name: session.bank for session in sessions}
+        document = summary_document(rankings, banks)
+        date_id = datetime.now().isoformat().replace(":", "-")  # noqa: DTZ005  as the harness
+        outcome.summary_file = self.output_path / f"summary_{date_id}.json"
+        outcome.summary = {**document, "date": date_id}
+        write_json(outcome.summary_file, outcome.summary)
 
     def _conclude(self, session: Session, run: TaskRun, manager: Any) -> TaskOutcome:
         """Write the files of a finished task."""
@@ -535,7 +555,7 @@ def simple_evaluate(
 
     Returns:
         ``{"results": {task: {model: harness results}}, "ranking": {task: ranking document},
-        "files": {task: [paths]}, "output_path": path}``.
+        "files": {task: [paths]}, "output_path": path, "summary": over several tasks, else None}``.
 
     Raises:
         AdaptiveError: As the command line, with the same texts.
@@ -573,6 +593,7 @@ def simple_evaluate(
         "ranking": {name: each.ranking for name, each in outcome.tasks.items()},
         "files": {name: each.files for name, each in outcome.tasks.items()},
         "output_path": outcome.output_path,
+        "summary": outcome.summary,
     }
 
 

@@ -84,6 +84,29 @@ def show_outcome(outcome: RunOutcome) -> None:
         for file in [*task.files, *others]:
             if file is not None and file.exists():
                 console.print(f"  {file}", markup=False, soft_wrap=True, highlight=False)
+    _show_summary(console, outcome)
+
+
+def _show_summary(console: Any, outcome: RunOutcome) -> None:
+    from rich.table import Table
+
+    if outcome.summary is None:
+        return
+    table = Table(title=f"over {len(outcome.summary['tasks'])} tasks")
+    table.add_column("model", overflow="fold")
+    for name in ("mean rank", "mean z", "± se", "tasks"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in outcome.summary["summary"]:
+        table.add_row(
+            row["model"],
+            f"{row['mean_rank']:.2f}",
+            f"{row['mean_z']:+.2f}",
+            f"{row['mean_z_se']:.2f}",
+            str(row["tasks"]),
+        )
+    console.print(table)
+    console.print("z: score less the calibration models' mean, in their standard deviations")
+    console.print(f"  {outcome.summary_file}", markup=False, soft_wrap=True, highlight=False)
 
 
 def _show_ranking(console: Any, ranking: dict[str, Any]) -> None:

@@ -132,11 +132,11 @@ class ServedDocs:
         return dict(self.recorded[self._ids[id(doc)], str(self._iterating)])
 
 
-def load_task(task_manager: Any, name: str | dict[str, Any]) -> Any:
-    """One generation task from the harness.
+def load_tasks(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
+    """The generation tasks of a name: one, or those of a group or tag, in their order.
 
     Raises:
-        TaskError: It is no single task, does not load, or does not generate text.
+        TaskError: It does not load, or a task of it does not generate text.
     """
     try:
         loaded = task_manager.load([name])
@@ -145,18 +145,27 @@ def load_task(task_manager: Any, name: str | dict[str, Any]) -> Any:
             f"task {_label(name)} does not load: {_first_line(error)}; check its data with "
             "`lm-eval-adaptive validate --tasks`"
         ) from error
-    if loaded.get("groups") or len(loaded["tasks"]) != 1:
-        parts = ", ".join(sorted(loaded["tasks"]))
-        raise TaskError(
-            f"{_label(name)} is a group of tasks ({parts}); name one of them with --tasks"
-        )
-    (task,) = loaded["tasks"].values()
-    if task.OUTPUT_TYPE != "generate_until":
-        raise TaskError(
-            f"task {_label(name)} has output_type {task.OUTPUT_TYPE}; adaptive runs take "
-            "generate_until tasks"
-        )
-    return task
+    tasks = list(loaded["tasks"].values())
+    for task in tasks:
+        if task.OUTPUT_TYPE != "generate_until":
+            raise TaskError(
+                f"task {task.config.task} has output_type {task.OUTPUT_TYPE}; adaptive runs take "
+                "generate_until tasks"
+            )
+    return tasks
+
+
+def load_task(task_manager: Any, name: str | dict[str, Any]) -> Any:
+    """One generation task from the harness.
+
+    Raises:
+        TaskError: It is no single task, does not load, or does not generate text.
+    """
+    tasks = load_tasks(task_manager, name)
+    if len(tasks) != 1:
+        parts = ", ".join(sorted(task.config.task for task in tasks))
+        raise TaskError(f"{_label(name)} is a group of tasks ({parts}); name one of them")
+    return tasks[0]
 
 
 def _label(name: str | dict[str, Any]) -> str:

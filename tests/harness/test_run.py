@@ -512,14 +512,14 @@ def test_chat_template_and_system_instruction_reach_the_prompt(toy_bank, tmp_pat
 def test_repeats_are_asked_and_paid(toy_bank, tmp_path, monkeypatch):
     from lm_eval_adaptive.harness import run as module
 
-    load = module.load_task
+    load = module.load_tasks
 
     def thrice(manager, name):
-        task = load(manager, name)
+        (task,) = load(manager, name)
         task.set_config("repeats", 3)
-        return task
+        return [task]
 
-    monkeypatch.setattr(module, "load_task", thrice)
+    monkeypatch.setattr(module, "load_tasks", thrice)
     found = run(toy_bank, tmp_path, items_per_model=2, min_items=2)
     assert found["ranking"][toy.TASK]["cost_total"] == 3 * 2 * 3
     records, _ = read_journal(tmp_path / "journal.jsonl")
@@ -564,3 +564,40 @@ def test_output_path_is_made_up_when_none_is_given(toy_bank, tmp_path):
         "--items_per_model", "2", "--min_items", "2", cwd=tmp_path,
     )  # fmt: skip
     assert list(Path(tmp_path).glob("adaptive_results/*/journal.jsonl"))
+
+
+def test_several_tasks_each_with_its_bank_and_a_summary(toy_bank, tmp_path):
+    """A group of two tasks: the shipped one, and the same documents under another name."""
+    from dataclasses import replace
+
+    from lm_eval_adaptive.core.bank import ItemBank
+
+    records = toy.ROOT / "tasks" / "records"
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "twin.yaml").write_text(
+        f"include: {records / 'records_to_text.yaml'}\ntask: twin\nmetadata: {{version: 1.0}}\n"
+    )
+    (folder / "both.yaml").write_text(f"group: both\ntask: [{toy.TASK}, twin]\n")
+    bank = ItemBank.load(toy_bank)
+    twin = replace(bank, info=replace(bank.info, task="twin")).save(tmp_path / "twin.parquet")
+    found = simple_evaluate(
+        toy.models(),
+        ["both"],
+        AdaptiveConfig(bank={toy.TASK: toy_bank, "twin": twin}, items_per_model=6, min_items=6),
+        output_path=str(tmp_path / "out"),
+        include_path=str(folder),
+    )
+    assert set(found["ranking"]) == {toy.TASK, "twin"}
+    one, two = found["ranking"][toy.TASK], found["ranking"]["twin"]
+    assert one["ranking"] == two["ranking"], "the same documents and answers"
+    raw = np.array([model.mean_raw for model in bank.info.models])
+    for row in found["summary"]["summary"]:
+        entry = next(each for each in one["ranking"] if each["model"] == row["model"])
+        assert row["mean_rank"] == entry["rank"]
+        assert row["mean_z"] == pytest.approx((entry["score"] - raw.mean()) / raw.std(ddof=1))
+        # Two equal errors: sqrt(2 s^2) / 2.
+        expected = entry["score_se"] / raw.std(ddof=1) / np.sqrt(2)
+        assert row["mean_z_se"] == pytest.approx(expected)
+    assert list((tmp_path / "out").glob("summary_*.json"))
+    assert (tmp_path / "out" / "weak").is_dir()
