@@ -149,8 +149,9 @@ def summary_document(
         banks: Banks by task.
 
     Returns:
-        ``{"schema", "tasks", "summary"}``, the last a list of ``{"model", "mean_rank", "mean_z",
-        "mean_z_se", "tasks"}``, best mean z first; a model that was set aside on a task is averaged over the others.
+        The summary file's content: a row ``{"model", "mean_rank", "mean_z", "mean_z_se", "tasks"}``
+        per model, best mean z first; a model that was set aside on a task is averaged over the
+        others.
     """
     found: dict[str, list[tuple[int, float, float]]] = {}
     for task, ranking in rankings.items():
