@@ -1,0 +1,451 @@
+"""``init-task``: from a dataset and a metric to a task of the harness that can be ranked on.
+
+This module owns the text of the files it writes, and the guesses it makes about columns. It knows
+the metrics by name only; what it writes is plain harness YAML that its user goes on editing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Metrics of the harness itself for generated text: range, direction.
+_CORE: dict[str, tuple[float, float, bool]] = {
+    "exact_match": (0.0, 1.0, True),
+    "bleu": (0.0, 100.0, True),
+    "chrf": (0.0, 100.0, True),
+    "ter": (0.0, 100.0, False),
+}
+_INPUTS = ("question", "prompt", "input", "instruction", "text", "article", "document", "source")
+_TARGETS = (
+    "answer",
+    "target",
+    "reference",
+    "summary",
+    "output",
+    "label",
+    "translation",
+    "response",
+)
+_READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class TaskWish:
+    """What ``init-task`` was asked for; see its ``--help``."""
+
+    name: str
+    dataset: str
+    metric: str
+    input_column: str | None = None
+    target_column: str | None = None
+    prompt: str | None = None
+    split: str | None = None
+    dataset_name: str | None = None
+    revision: str | None = None
+    output: str | None = None
+    max_gen_toks: int = 256
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class WrittenTask:
+    """What was written.
+
+    Attributes:
+        yaml: The task's file.
+        files: All files, the YAML first.
+        notices: What the user should know, a line each.
+    """
+
+    yaml: Path
+    files: tuple[Path, ...]
+    notices: tuple[str, ...] = field(default=())
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a local dataset.
+
+    Raises:
+        DataError: The file cannot be read, is of another kind, or holds nothing.
+    """
+    if path.suffix.lower() not in _READERS:
+        raise DataError(
+            f"{path}: expected a file ending in {', '.join(_READERS)}, got {path.suffix or 'none'}"
+        )
+    try:
+        rows = _parse(path)
+    except (OSError, ValueError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: is no intact {path.suffix[1:]} file ({first})") from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path}: expected a row per document with named columns; it has none")
+    return rows
+
+
+def _parse(path: Path) -> Any:
+    import pandas as pd
+
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        return pd.read_parquet(path).to_dict("records")
+    if kind in (".csv", ".tsv"):
+        table = pd.read_csv(path, sep="\t" if kind == ".tsv" else ",", keep_default_na=False)
+        return table.to_dict("records")
+    text = path.read_text(encoding="utf-8")
+    if kind == ".json" and text.lstrip().startswith("["):
+        return json.loads(text)
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _column(
+    given: str | None, columns: Sequence[str], likely: Sequence[str], option: str, where: str
+) -> str:
+    if given is not None:
+        if columns and given not in columns:
+            raise UsageError(
+                f"{option} {given}: {where} has no such column; it has {', '.join(columns)}"
+            )
+        return given
+    fits = [name for name in likely if name in columns]
+    if not fits:
+        there = f"it has {', '.join(columns)}" if columns else "its columns are not looked up"
+        raise UsageError(f"name the column with {option} COLUMN of {where}; {there}")
+    return fits[0]
+
+
+def _prompt_columns(prompt: str) -> set[str]:
+    from jinja2 import Environment, TemplateSyntaxError, meta
+
+    try:
+        return set(meta.find_undeclared_variables(Environment().parse(prompt)))  # noqa: S701  plain text
+    except TemplateSyntaxError as error:
+        raise UsageError(f"--prompt is no Jinja2 template: {error}") from error
+
+
+def _metric_facts(name: str) -> tuple[float, float, bool, bool]:
+    """Range, direction, and whether the metric is this package's own."""
+    import difflib
+
+    from lm_eval_adaptive.metrics import METRICS
+
+    if name in _CORE:
+        return (*_CORE[name], False)
+    if name in METRICS and name not in ("span_score", "bertscore_diff"):
+        own = METRICS[name]
+        return own.lo, own.hi, own.higher_is_better, True
+    known = [*_CORE, *(each for each in METRICS if each not in ("span_score", "bertscore_diff"))]
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"choose from {', '.join(known)}"
+    raise UsageError(f"--metric {name}: init-task does not know it; {hint}")
+
+
+def init_task(wish: TaskWish) -> WrittenTask:
+    """Write a task's files.
+
+    Args:
+        wish: What is wanted. A ``dataset`` that is a file is read here and by the task; any other
+            is a name on the hub, whose columns are not looked up.
+
+    Returns:
+        What was written.
+
+    Raises:
+        UsageError: A name, column or metric is wrong, or a file is there already.
+        DataError: The dataset cannot be read.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.\-]*", wish.name):
+        raise UsageError(
+            f"task name {wish.name!r}: use letters, digits, '_', '-' and '.', as in my_task"
+        )
+    lo, hi, higher, own_metric = _metric_facts(wish.metric)
+    path = Path(wish.dataset).expanduser()
+    local = path.is_file() or path.suffix.lower() in _READERS
+    if local and not path.is_file():
+        raise UsageError(f"--dataset {path}: no such file")
+    if not local and not re.fullmatch(r"[\w.\-]+(/[\w.\-]+)?", wish.dataset):
+        raise UsageError(
+            f"--dataset {wish.dataset}: neither a file nor a name on the hub such as org/dataset"
+        )
+    rows = read_rows(path) if local else []
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    where = str(path) if local else f"dataset {wish.dataset}"
+    target = _column(wish.target_column, columns, _TARGETS, "--target", where)
+    source = _column(wish.input_column, columns, _INPUTS, "--input", where)
+    prompt = wish.prompt if wish.prompt is not None else f"{{{{{source}}}}}"
+    strange = sorted(_prompt_columns(prompt) - set(columns)) if columns else []
+    if strange:
+        raise UsageError(
+            f"--prompt names {strange[0]!r}, which is no column of {where}; it has "
+            f"{', '.join(columns)}"
+        )
+    lists = [row for row in rows if not isinstance(row.get(target), str | int | float | None)]
+    if lists and not own_metric:
+        instead = {"bleu": "sentence_bleu", "chrf": "sentence_chrf"}.get(wish.metric, "rougeL")
+        raise UsageError(
+            f"--metric {wish.metric}: column {target} holds several references, and the harness "
+            f"makes any metric of its own 0 or 1 on those; take {instead}, which scores the best"
+        )
+    folder = Path(wish.output or wish.name).expanduser()
+    files = {folder / f"{wish.name}.yaml": ""}
+    helper = folder / f"{wish.name}_helper.py"
+    if local or own_metric:
+        files[helper] = _helper_text(wish, path if local else None, target, source, folder)
+    files[folder / f"{wish.name}.yaml"] = _yaml_text(
+        wish, local=local, own=own_metric, scale=(lo, hi), higher=higher, target=target,
+        source=source, prompt=prompt,
+    )  # fmt: skip
+    there = [str(file) for file in files if file.exists()]
+    if there and not wish.overwrite:
+        raise UsageError(f"{there[0]} exists already; choose another --output or add --overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        file.write_text(text, encoding="utf-8")
+    return WrittenTask(next(iter(files)), tuple(files), tuple(_notices(wish, rows, target)))
+
+
+def _notices(wish: TaskWish, rows: Sequence[dict[str, Any]], target: str) -> list[str]:
+    from lm_eval_adaptive.metrics import METRICS
+
+    found = []
+    blank = sum(not str(row.get(target) or "").strip() for row in rows)
+    if rows:
+        found.append(f"{len(rows)} documents")
+    if blank:
+        found.append(f"{blank} documents have no {target}: they cannot be scored and are left out")
+    if rows and len(rows) < 50:
+        found.append("fewer than 50 documents leave little to choose from")
+    extra = METRICS[wish.metric].extra if wish.metric in METRICS else ""
+    if extra:
+        found.append(f'{wish.metric} needs pip install "lm-eval-adaptive[{extra}]"')
+    if wish.metric == "judge":
+        found.append(
+            "name the judge with LMEVAL_ADAPTIVE_JUDGE_MODEL and LMEVAL_ADAPTIVE_JUDGE_URL"
+        )
+    return found
+
+
+def _helper_text(wish: TaskWish, data: Path | None, target: str, source: str, folder: Path) -> str:
+    from lm_eval_adaptive.metrics import METRICS
+
+    own = wish.metric in METRICS
+    parts = [
+        f'"""Helper of the task ``{wish.name}``."""',
+        "",
+        "from __future__ import annotations",
+        "",
+    ]
+    if data is not None or own:
+        parts += ["from pathlib import Path", ""]
+    if own:
+        parts += ["from lm_eval_adaptive.metrics import document_metrics", ""]
+    if data is not None:
+        resolved = data.resolve()
+        try:
+            relative = resolved.relative_to(folder.resolve()).as_posix()
+            place = f"Path(__file__).parent / {json.dumps(relative)}"
+        except ValueError:
+            place = f"Path({json.dumps(str(resolved))})"
+        delimiter = ', delimiter="\\t"' if data.suffix.lower() == ".tsv" else ""
+        kind = _READERS[data.suffix.lower()]
+        parts += [
+            f"DATA = {place}",
+            "",
+            "",
+            "def load_dataset(**_):",
+            '    """The documents, as the split ``test``."""',
+            "    import datasets",
+            "",
+            '    files = {"test": str(DATA)}',
+            f'    return datasets.load_dataset("{kind}", data_files=files{delimiter})',
+            "",
+        ]
+    if own:
+        extra = f"    source={json.dumps(source)},\n" if wish.metric == "comet" else ""
+        parts += [
+            "",
+            "process_results = document_metrics(",
+            f"    {json.dumps(wish.metric)},",
+            f"    reference={json.dumps(target)},  # a text, or a list of them: the best counts",
+            f'{extra}    settings=Path(__file__).with_name("{wish.name}.yaml"),',
+            ")",
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def _yaml_text(
+    wish: TaskWish,
+    *,
+    local: bool,
+    own: bool,
+    scale: tuple[float, float],
+    higher: bool,
+    target: str,
+    source: str,
+    prompt: str,
+) -> str:
+    quote = json.dumps  # a JSON string is a YAML string
+    split = "test" if local else wish.split or "test"
+    lines = [
+        "# A task of lm-evaluation-harness, written by `lm-eval-adaptive init-task`; edit at will.",
+        f"task: {quote(wish.name)}",
+    ]
+    if local:
+        lines += [
+            "# A name only: the documents come from the helper beside this file.",
+            f"dataset_path: {quote(wish.name)}",
+            f"custom_dataset: !function {wish.name}_helper.load_dataset",
+        ]
+    else:
+        lines.append(f"dataset_path: {quote(wish.dataset)}")
+        if wish.dataset_name:
+            lines.append(f"dataset_name: {quote(wish.dataset_name)}")
+        if wish.revision:
+            lines.append(f"dataset_kwargs: {{revision: {quote(wish.revision)}}}")
+        else:
+            lines += [
+                "# Pin the data, so that a bank keeps fitting its documents:",
+                "# dataset_kwargs: {revision: <commit>}",
+            ]
+    lines += [
+        "output_type: generate_until",
+        f"test_split: {quote(split)}",
+        "# Jinja2 over a document's columns. A system message would go into description:.",
+        f"doc_to_text: {quote(prompt, ensure_ascii=False)}",
+        f"doc_to_target: {quote('{{' + target + '}}')}",
+        "num_fewshot: 0",
+        "generation_kwargs:",
+        '  until: []  # a chat model ends by itself; for base models ["\\n"] or the like',
+        f"  max_gen_toks: {wish.max_gen_toks}",
+        "  do_sample: false",
+        "  temperature: 0.0",
+    ]
+    if own:
+        lines.append(f"process_results: !function {wish.name}_helper.process_results")
+    lines += [
+        "metric_list:",
+        f"  - metric: {wish.metric}",
+        f"    aggregation: {'mean' if own or wish.metric == 'exact_match' else wish.metric}",
+        f"    higher_is_better: {str(higher).lower()}",
+        "metadata:",
+        "  version: 1.0  # raise it when prompt or documents change: a bank fits one version",
+        "  adaptive:",
+        f"    metric: {wish.metric}",
+        "    # Raw values that map to 0 and 1; they never come from the models that are ranked.",
+        f"    range: [{scale[0]:g}, {scale[1]:g}]",
+        "    # Made by `lm-eval-adaptive calibrate`; looked for beside this file.",
+        f"    bank: {quote(wish.name + '.bank.parquet')}",
+    ]
+    family = {"bertscore_f1": _BERTSCORE, "comet": _COMET, "judge": _judge(source, target)}
+    if wish.metric in family:
+        lines += ["  metrics:", textwrap.indent(family[wish.metric], "    ").rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+_BERTSCORE = """\
+# A name on the hub, or a directory with num_layers; LMEVAL_ADAPTIVE_BERTSCORE overrides it.
+bertscore: {model: roberta-large}
+"""
+_COMET = """\
+# A name on the hub, or a checkpoint file; LMEVAL_ADAPTIVE_COMET overrides it.
+comet: {model: Unbabel/wmt22-comet-da}
+"""
+
+
+def _judge(source: str, target: str) -> str:
+    return f"""\
+# LMEVAL_ADAPTIVE_JUDGE_MODEL and LMEVAL_ADAPTIVE_JUDGE_URL name the judge.
+judge:
+  scale: [1, 10]
+  rubric: |
+    Grade an answer on a scale of 1 to 10.
+
+    Task: {{{{ {source} }}}}
+
+    A right answer: {{{{ {target} }}}}
+
+    Answer to grade:
+    <answer>
+    {{{{ answer }}}}
+    </answer>
+
+    10: as good as the right answer. 5: half of it is right. 1: wrong, or no answer.
+    Give one sentence of reason, then a last line of the form
+    Score: <number from 1 to 10>
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command ``init-task`` to a parser's subcommands."""
+    parser = subparsers.add_parser(
+        "init-task",
+        help="Write a task of your own from a dataset and a metric",
+        description="Write a commented task YAML (and a helper where one is needed) from a local "
+        "JSONL, CSV, TSV or Parquet file, or from a dataset on the Hugging Face hub.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=textwrap.dedent("""
+            examples:
+              $ lm-eval-adaptive init-task my_task --dataset questions.jsonl --metric rougeL
+
+              $ lm-eval-adaptive init-task news --dataset org/news --split validation \\
+                  --input article --target summary --metric bertscore_f1 \\
+                  --prompt $'Summarize:\\n\\n{{article}}'
+        """),
+    )
+    parser.add_argument("name", help="Name of the task")
+    parser.add_argument("--dataset", required=True, metavar="FILE|ORG/NAME", help="Documents")
+    parser.add_argument("--metric", required=True, help="rougeL, bertscore_f1, judge, bleu, …")
+    parser.add_argument("--input", metavar="COLUMN", help="Column that is asked about")
+    parser.add_argument("--target", metavar="COLUMN", help="Column of right answers")
+    parser.add_argument("--prompt", metavar="TEMPLATE", help="Default: the input column alone")
+    parser.add_argument("--split", help="Split of a hub dataset (default: test)")
+    parser.add_argument("--dataset_name", metavar="CONFIG", help="Configuration of a hub dataset")
+    parser.add_argument("--revision", help="Commit of a hub dataset")
+    parser.add_argument("--output", metavar="DIR", help="Folder to write (default: the name)")
+    parser.add_argument("--max_gen_toks", type=int, default=256, metavar="N")
+    parser.add_argument("--overwrite", action="store_true", help="Replace existing files")
+    parser.set_defaults(func=run)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """The command: write, and say what comes next."""
+    written = init_task(
+        TaskWish(
+            name=namespace.name,
+            dataset=namespace.dataset,
+            metric=namespace.metric,
+            input_column=namespace.input,
+            target_column=namespace.target,
+            prompt=namespace.prompt,
+            split=namespace.split,
+            dataset_name=namespace.dataset_name,
+            revision=namespace.revision,
+            output=namespace.output,
+            max_gen_toks=namespace.max_gen_toks,
+            overwrite=namespace.overwrite,
+        )
+    )
+    for file in written.files:
+        print(f"wrote {file}")
+    for notice in written.notices:
+        print(notice)
+    folder = written.yaml.parent
+    print(
+        "next: answers of some models over all documents, then a bank\n"
+        f"  lm-eval-adaptive run --model … --tasks {namespace.name} --include_path {folder} "
+        "--log_samples --output_path logs\n"
+        f"  lm-eval-adaptive calibrate --task {namespace.name} --metric {namespace.metric} "
+        f"--samples logs --output {folder / (namespace.name + '.bank.parquet')}"
+    )
+    return 0

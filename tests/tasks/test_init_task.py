@@ -1,0 +1,209 @@
+"""``init-task``: what it writes loads in the harness, and its mistakes are one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pandas as pd
+import pytest
+
+from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.harness.init_task import TaskWish, add_parser, init_task
+from lm_eval_adaptive.metrics import METRICS
+from tests.tasks import fakes
+
+ROWS = [
+    {"id": k, "question": f"What is {k} + 1?", "answer": f"It is {k + 1}, of course"}
+    for k in range(60)
+]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    (tmp_path / "sums.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8"
+    )
+    return tmp_path
+
+
+def load(folder, name):
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    return manager.load([name])["tasks"][name]
+
+
+def wish(**more):
+    return TaskWish(**{"name": "sums", "dataset": "sums.jsonl", "metric": "rougeL", **more})
+
+
+def test_columns_are_guessed_and_the_task_runs_from_anywhere(place, monkeypatch):
+    written = init_task(wish())
+    assert [file.name for file in written.files] == ["sums.yaml", "sums_helper.py"]
+    assert "60 documents" in written.notices
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+    task = load(place / "sums", "sums")
+    assert list(task.eval_docs) == ROWS
+    assert task.doc_to_text(ROWS[0]) == "What is 0 + 1?"
+    assert task.process_results(ROWS[0], ["It is 1, of course"]) == {"rougeL": 1.0}
+    assert task.higher_is_better() == {"rougeL": True}
+    assert task.config.metadata["adaptive"] == {
+        "metric": "rougeL",
+        "range": [0, 1],
+        "bank": "sums.bank.parquet",
+    }
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "tsv", "parquet"])
+def test_every_kind_of_file(place, suffix):
+    table = pd.DataFrame(ROWS)
+    path = place / f"data.{suffix}"
+    if suffix == "json":
+        path.write_text(json.dumps(ROWS), encoding="utf-8")
+    elif suffix == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="\t" if suffix == "tsv" else ",")
+    init_task(wish(dataset=str(path)))
+    assert list(load(place / "sums", "sums").eval_docs) == ROWS
+
+
+def test_data_beside_the_task_moves_with_it(place):
+    (place / "sums").mkdir()
+    (place / "sums.jsonl").rename(place / "sums" / "sums.jsonl")
+    init_task(wish(dataset="sums/sums.jsonl"))
+    (place / "sums").rename(place / "moved")
+    assert len(load(place / "moved", "sums").eval_docs) == 60
+
+
+@pytest.mark.parametrize("metric", ["exact_match", "bleu", "chrf", "ter"])
+def test_the_harness_s_own_metrics_need_no_helper_for_scores(place, metric):
+    init_task(wish(metric=metric))
+    task = load(place / "sums", "sums")
+    assert task.config.process_results is None
+    assert metric in task.process_results(ROWS[0], ["It is 1, of course"])
+    assert task.higher_is_better()[metric] == (metric != "ter")
+
+
+@pytest.mark.parametrize("metric", ["bertscore_f1", "comet", "judge", "fkgl", "sentence_bleu"])
+def test_metrics_of_this_package(place, metric, monkeypatch):
+    if metric == "fkgl":
+        pytest.importorskip("textstat", reason="the extra readability is not installed")
+    fakes.install(monkeypatch, place)
+    seen = []
+
+    def ask(messages, settings, sleep=None):
+        seen.append(messages[-1]["content"])
+        return "Score: 6"
+
+    monkeypatch.setattr("lm_eval_adaptive.metrics.judge.ask_server", ask)
+    init_task(wish(metric=metric))
+    task = load(place / "sums", "sums")
+    (value,) = task.process_results(ROWS[0], [ROWS[0]["answer"]]).values()
+    lo, hi = task.config.metadata["adaptive"]["range"]
+    assert (lo, hi) == (METRICS[metric].lo, METRICS[metric].hi)
+    assert lo - 4 <= value <= hi + 1e-9
+    if metric == "judge":
+        assert value == 6.0
+        assert "Task: What is 0 + 1?" in seen[0]
+
+
+def test_several_references(place):
+    rows = [{"q": "x", "a": ["one", "two"]}]
+    (place / "several.jsonl").write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
+    more = {"dataset": "several.jsonl", "input_column": "q", "target_column": "a"}
+    init_task(wish(**more))
+    task = load(place / "sums", "sums")
+    assert task.process_results(rows[0], ["two"]) == {"rougeL": 1.0}
+    with pytest.raises(UsageError, match="take sentence_bleu"):
+        init_task(wish(metric="bleu", output="other", **more))
+
+
+def test_a_prompt_of_one_s_own(place):
+    init_task(wish(prompt='Say "now":\n\n{{question}} ({{ id }})'))
+    assert load(place / "sums", "sums").doc_to_text(ROWS[3]) == 'Say "now":\n\nWhat is 3 + 1? (3)'
+
+
+def test_a_hub_dataset_is_described_without_a_network(place):
+    written = init_task(
+        wish(
+            dataset="org/news",
+            input_column="article",
+            target_column="summary",
+            split="validation",
+            dataset_name="full",
+            revision="abc",
+            metric="chrf",
+        )
+    )
+    assert len(written.files) == 1
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    config = load_yaml(written.yaml)
+    assert config["dataset_path"] == "org/news"
+    assert config["dataset_name"] == "full"
+    assert config["dataset_kwargs"] == {"revision": "abc"}
+    assert config["test_split"] == "validation"
+    assert config["doc_to_target"] == "{{summary}}"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"name": "my task"}, "use letters"),
+        ({"metric": "rouge"}, "did you mean rouge"),
+        ({"metric": "span_score"}, "does not know it"),
+        ({"dataset": "nowhere.jsonl"}, "no such file"),
+        ({"dataset": "what is this"}, "neither a file nor a name"),
+        ({"input_column": "frage"}, "--input frage: .* it has id, question, answer"),
+        ({"prompt": "{{ frage }}"}, "'frage', which is no column"),
+        ({"prompt": "{{ question"}, "no Jinja2 template"),
+        ({"dataset": "org/news"}, "name the column with --target"),
+    ],
+)
+def test_mistakes_are_one_line(more, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        init_task(wish(**more))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{broken", "[1, 2]", '"x"\n'])
+def test_broken_data_is_one_line(place, text):
+    (place / "bad.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"bad\.jsonl") as caught:
+        init_task(wish(dataset="bad.jsonl"))
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_written_over(place):
+    init_task(wish())
+    (place / "sums" / "sums.yaml").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="exists already"):
+        init_task(wish())
+    assert (place / "sums" / "sums.yaml").read_text(encoding="utf-8") == "mine"
+    init_task(wish(overwrite=True))
+    assert (place / "sums" / "sums.yaml").read_text(encoding="utf-8") != "mine"
+
+
+def test_blank_references_and_small_sets_are_told(place):
+    (place / "few.jsonl").write_text('{"question": "a", "answer": ""}\n', encoding="utf-8")
+    notices = " ".join(init_task(wish(dataset="few.jsonl")).notices)
+    assert "1 documents have no answer" in notices
+    assert "fewer than 50" in notices
+
+
+def test_the_command_says_what_comes_next(place, capsys):
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    parsed = parser.parse_args(
+        ["init-task", "sums", "--dataset", "sums.jsonl", "--metric", "rougeL"]
+    )
+    assert parsed.func(parsed) == 0
+    told = capsys.readouterr().out
+    assert "wrote sums/sums.yaml" in told
+    assert "lm-eval-adaptive calibrate --task sums --metric rougeL" in told
