@@ -21,7 +21,7 @@ from lm_eval_adaptive.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.core.posterior import Estimates
@@ -103,12 +103,14 @@ class RunState:
         available: Shape (n,), items that may be asked at all.
         failed: Shape (m,), models that were set aside.
         answered: Answers paid for, shape (m,); those to excluded items count too.
+        spent: What they cost, shape (m,).
     """
 
     responses: FloatArray
     available: BoolArray
     failed: BoolArray
     answered: NDArray[np.int_]
+    spent: FloatArray
 
     @classmethod
     def start(cls, models: int, available: BoolArray) -> RunState:
@@ -118,6 +120,7 @@ class RunState:
             available.copy(),
             np.zeros(models, dtype=bool),
             np.zeros(models, dtype=np.int_),
+            np.zeros(models),
         )
 
     @property
@@ -125,9 +128,10 @@ class RunState:
         """Items answered by each model, shape (m,)."""
         return np.asarray(np.isfinite(self.responses).sum(axis=1))
 
-    def record(self, model: int, item: int, score: float) -> None:
-        """Take in one answer's score; an answer to an excluded item is only counted."""
+    def record(self, model: int, item: int, score: float, cost: float = 1.0) -> None:
+        """Take in one answer's score; an answer to an excluded item is only counted and paid."""
         self.answered[model] += 1
+        self.spent[model] += cost
         if self.available[item]:
             self.responses[model, item] = score
 
@@ -167,7 +171,8 @@ class Procedure:
 
     Args:
         bank: The calibrated items.
-        costs: Cost of one item for each model, shape (m,), positive.
+        costs: Expected cost of an item, positive: shape (m,) where all items cost a model the same,
+            (m, n) where they differ.
         config: The rules.
 
     Raises:
@@ -175,12 +180,16 @@ class Procedure:
             is to be ranked alone without ``precision`` or ``items_per_model``.
     """
 
-    def __init__(self, bank: ItemBank, costs: Sequence[float], config: ProcedureConfig) -> None:
+    def __init__(self, bank: ItemBank, costs: ArrayLike, config: ProcedureConfig) -> None:
         self.bank = bank
         self.config = config
-        self.costs: FloatArray = np.asarray(costs, dtype=np.float64)
-        if not (np.isfinite(self.costs) & (self.costs > 0.0)).all():
-            raise UsageError(f"every model's cost must be above 0, got {list(costs)}")
+        given = np.asarray(costs, dtype=np.float64)
+        if not (np.isfinite(given) & (given > 0.0)).all():
+            raise UsageError(f"every model's cost must be above 0, got {given.tolist()}")
+        per_item = given[:, None] if given.ndim == 1 else given
+        self.item_costs: FloatArray = np.broadcast_to(per_item, (len(given), len(bank)))
+        # One number per model, for who is asked: what a typical item of the bank costs it.
+        self.costs: FloatArray = given if given.ndim == 1 else given.mean(axis=1)
         self.posterior = Posterior(bank.parameters, bank.info.parameters)
         self.sampler: Sampler = make_sampler(
             config.sampler,
@@ -323,7 +332,7 @@ class Procedure:
     def _purse(self, state: RunState) -> tuple[float, float]:
         """Cost and items that may still be spent, infinite without a limit."""
         config = self.config
-        spent = float((state.answered * self.costs).sum())
+        spent = float(state.spent.sum())
         money = np.inf if config.budget is None else config.budget * _ROUNDING - spent
         total = int(state.answered.sum())
         items = np.inf if config.budget_items is None else float(config.budget_items - total)
@@ -366,7 +375,8 @@ class Procedure:
 
     def _pick(self, state: RunState, estimates: Estimates, model: int, count: int) -> Ask:
         free = state.available & ~np.isfinite(state.responses[model])
-        return Ask(model, tuple(self.sampler.pick(model, estimates, free, [], count)))
+        costs = self.item_costs[model]
+        return Ask(model, tuple(self.sampler.pick(model, estimates, free, [], count, costs)))
 
     def run(
         self,
@@ -391,7 +401,8 @@ class Procedure:
             for ask in step.asks:
                 scores = respond(ask.model, ask.items)
                 for item, score in zip(ask.items, scores, strict=True):
-                    state.record(ask.model, item, float(score))
+                    cost = float(self.item_costs[ask.model, item])
+                    state.record(ask.model, item, float(score), cost)
 
 
 def _select(estimates: Estimates, rows: NDArray[np.intp]) -> Estimates:

@@ -28,7 +28,13 @@ class Sampler(Protocol):
     """Picks items for one model."""
 
     def pick(
-        self, model: int, estimates: Estimates, available: BoolArray, pending: list[int], count: int
+        self,
+        model: int,
+        estimates: Estimates,
+        available: BoolArray,
+        pending: list[int],
+        count: int,
+        costs: FloatArray | None = None,
     ) -> list[int]:
         """Up to ``count`` items for a model.
 
@@ -38,6 +44,8 @@ class Sampler(Protocol):
             available: Shape (n,), True for items the model may still be asked.
             pending: Items already sent to this model and not answered.
             count: How many to pick.
+            costs: Expected cost of each item for this model, shape (n,); None where all cost the
+                same.
 
         Returns:
             Item indices in the order of choice; fewer than ``count`` when items run out.
@@ -46,7 +54,7 @@ class Sampler(Protocol):
 
 
 class FisherSampler:
-    """Maximum Fisher information, averaged over the posterior, pending items counted.
+    """Maximum Fisher information per cost, averaged over the posterior, pending items counted.
 
     An item in flight will narrow the posterior. Until its answer is known it is treated as if it
     came out as expected: the weights are multiplied by a normal curve about the posterior mean
@@ -57,7 +65,13 @@ class FisherSampler:
         self._posterior = posterior
 
     def pick(
-        self, model: int, estimates: Estimates, available: BoolArray, pending: list[int], count: int
+        self,
+        model: int,
+        estimates: Estimates,
+        available: BoolArray,
+        pending: list[int],
+        count: int,
+        costs: FloatArray | None = None,
     ) -> list[int]:
         """See :meth:`Sampler.pick`."""
         free = available.copy()
@@ -76,7 +90,8 @@ class FisherSampler:
                 narrowed = np.exp(height - height.max())
                 narrowed = narrowed / narrowed.sum()
                 informative = self._posterior.item_information(narrowed[None, :], theta)[0]
-            item = int(np.argmax(np.where(free, informative, -np.inf)))
+            worth = informative if costs is None else informative / costs
+            item = int(np.argmax(np.where(free, worth, -np.inf)))
             free[item] = False
             precision += float(informative[item])
             chosen.append(item)
@@ -94,10 +109,16 @@ class OrderSampler:
         self._orders = orders
 
     def pick(
-        self, model: int, estimates: Estimates, available: BoolArray, pending: list[int], count: int
+        self,
+        model: int,
+        estimates: Estimates,
+        available: BoolArray,
+        pending: list[int],
+        count: int,
+        costs: FloatArray | None = None,
     ) -> list[int]:
         """See :meth:`Sampler.pick`; the beliefs are not looked at."""
-        del estimates
+        del estimates, costs
         free = available.copy()
         free[pending] = False
         mine = self._orders if self._orders.ndim == 1 else self._orders[model]

@@ -155,10 +155,10 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
     models.add_argument(
         "--model_cost",
         action=_CandidateAction,
-        type=float,
         default=quiet,
-        metavar="<cost>",
-        help="Cost of one item of the --model before it, any unit, e.g. --model_cost 0.02",
+        metavar="<cost>|<input>,<output>",
+        help="Cost of one item of the --model before it, any unit, e.g. --model_cost 0.02; or its "
+        "prices of a million input and output tokens, e.g. --model_cost 0.15,0.6",
     )
     models.add_argument(
         "--models",

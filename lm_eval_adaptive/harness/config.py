@@ -33,7 +33,8 @@ class CandidateSpec:
         name: Its name in the ranking and its folder under the output path.
         model: The harness's model type, for example ``hf``.
         model_args: Arguments of that type.
-        cost: Cost of one item, any unit, the same for all candidates.
+        cost: Cost of one item, any unit, the same for all candidates; or prices of a million
+            tokens, ``{input, output}``.
         gen_kwargs: Generation settings of its own; they update the run's.
         apply_chat_template: Its own setting; None takes the run's.
         system_instruction: Its own; None takes the run's.
@@ -44,7 +45,7 @@ class CandidateSpec:
     name: str
     model: str = "hf"
     model_args: dict[str, Any] = field(default_factory=dict)
-    cost: float = 1.0
+    cost: float | dict[str, float] = 1.0
     gen_kwargs: dict[str, Any] = field(default_factory=dict)
     apply_chat_template: bool | str | None = None
     system_instruction: str | None = None
@@ -245,15 +246,55 @@ def _candidate(entry: Mapping[str, Any], where: str) -> CandidateSpec:
     for key in ("model_args", "gen_kwargs"):
         data[key] = parse_mapping(data.get(key), f"{where}, {key}")
     data["name"] = str(data.get("name") or derive_name(data["model"], data["model_args"]))
-    try:
-        data["cost"] = float(data.get("cost", 1.0))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: cost must be a number, got {data['cost']!r}") from error
-    if not 0.0 < data["cost"] < float("inf"):
-        raise UsageError(
-            f"{where}: cost must be above 0, got {data['cost']:g}; it is the price of one item"
-        )
+    data["cost"] = parse_cost(data.get("cost", 1.0), where)
     return CandidateSpec(**data)
+
+
+def parse_cost(value: object, where: str) -> float | dict[str, float]:
+    """The price of one item, or prices of a million input and output tokens.
+
+    >>> parse_cost("0.5,1.5", "here")
+    {'input': 0.5, 'output': 1.5}
+    """
+    if isinstance(value, str) and "," in value:
+        value = dict(zip(("input", "output"), value.split(","), strict=False))
+    prices = value if isinstance(value, dict) else {"item": value}
+    try:
+        found = {str(key): float(price) for key, price in prices.items()}  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{where}: cost must be a number (of one item) or {{input: X, output: Y}} (of a "
+            f"million tokens), got {value!r}"
+        ) from error
+    if "item" in found and len(found) == 1:
+        if not 0.0 < found["item"] < float("inf"):
+            raise UsageError(
+                f"{where}: cost must be above 0, got {found['item']:g}; it is the price of one item"
+            )
+        return found["item"]
+    wrong = set(found) != {"input", "output"} or min(found.values()) < 0.0
+    if wrong or not 0.0 < sum(found.values()) < float("inf"):
+        raise UsageError(
+            f"{where}: token prices are {{input: X, output: Y}}, none negative and one above 0; "
+            f"got {value!r}"
+        )
+    return found
+
+
+def cost_of_tokens(
+    cost: float | Mapping[str, float], input_tokens: Any, output_tokens: Any, repeats: int
+) -> Any:
+    """What answers cost: the item's price times its repeats, or the tokens' prices.
+
+    Args:
+        cost: As in :class:`CandidateSpec`.
+        input_tokens: Tokens sent, of all repeats; a number or an array.
+        output_tokens: Tokens received, of all repeats.
+        repeats: Responses per document.
+    """
+    if isinstance(cost, int | float):
+        return cost * repeats + 0.0 * input_tokens
+    return (cost["input"] * input_tokens + cost["output"] * output_tokens) / 1e6
 
 
 def parse_mapping(value: object, where: str) -> dict[str, Any]:

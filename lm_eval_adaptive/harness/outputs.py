@@ -61,12 +61,12 @@ def ranking_document(
     ranked = _ranked(pairs, active)
     tied = _ties(pairs, active)
     asked = state.administered
-    cost = state.answered * procedure.costs
+    cost = state.spent
     raw = scale.to_raw(estimates.score)
     raw_se = estimates.score_se * scale.width
     bank = session.bank
     items_full = len(bank) * len(names)
-    cost_full = float(procedure.costs.sum() * len(bank))
+    cost_full = float(procedure.item_costs.sum())
 
     def entry(row: int) -> dict[str, Any]:
         return {
@@ -228,6 +228,17 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
     if run.excluded:
         found.append(
             f"{len(run.excluded)} document(s) were left out for all models, see `excluded`"
+        )
+    guessed = sorted(
+        {
+            record["model"]
+            for record in run.answers
+            if isinstance(session.prices[record["model"]], dict) and not record["tokens_counted"]
+        }
+    )
+    if guessed:
+        found.append(
+            f"{', '.join(guessed)}: no tokenizer to count with, costs are by characters / 4"
         )
     prompts = _prompt_mismatch(session, run)
     if prompts:

@@ -265,6 +265,7 @@ class _JournalledSession:
 
     def __init__(self, bank: ItemBank, header: Mapping[str, Any], task: str, repeats: int) -> None:
         from lm_eval_adaptive.core.procedure import Procedure
+        from lm_eval_adaptive.harness.session import expected_costs
 
         self.bank = bank
         self.docs = SimpleNamespace(name=task)
@@ -276,10 +277,11 @@ class _JournalledSession:
         self.doc_ids = bank.doc_id
         self.item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
         self.notices: list[str] = []
+        self.prices = {spec.name: spec.cost for spec in self.specs}
         self.recipe = header["tasks"][task]["signature"]
         self.procedure = Procedure(
             bank,
-            [spec.cost * repeats for spec in self.specs],
+            expected_costs(bank, self.specs, repeats),
             self.adaptive.procedure(self.scale.width, 1, 0),
         )
 
@@ -351,7 +353,10 @@ def _journal_document(
     models = sorted(header["models"].items())
     answers = kinds.get("answer", [])
     items_full = len(models) * int(header["tasks"][task]["documents"])
-    cost = {name: float(spec.get("cost", 1.0)) for name, spec in models}
+    per_item = {name: spec.get("cost", 1.0) for name, spec in models}
+    # Prices by the token say what an answer cost, not what a full run would.
+    fixed = all(isinstance(price, int | float) for price in per_item.values())
+    full = sum(per_item.values()) if fixed else float("nan")
     return {
         "task": task,
         "metric": parts.get("metric", ""),
@@ -367,8 +372,8 @@ def _journal_document(
         "items_total": len(answers),
         "items_full": items_full,
         "fraction": len(answers) / items_full if items_full else 0.0,
-        "cost_total": sum(cost[record["model"]] for record in answers),
-        "cost_full": sum(cost.values()) * int(header["tasks"][task]["documents"]),
+        "cost_total": sum(float(record["cost"]) for record in answers),
+        "cost_full": full * int(header["tasks"][task]["documents"]),
         "excluded": [
             {"doc_id": record["doc_id"], "reason": f"{record['model']}: {record['problem']}"}
             for record in answers

@@ -23,6 +23,7 @@ from lm_eval_adaptive.harness.config import (
     AdaptiveConfig,
     CandidateSpec,
     HarnessSettings,
+    cost_of_tokens,
     make_candidates,
 )
 from lm_eval_adaptive.harness.journal import (
@@ -458,6 +459,8 @@ def _journal_answer(
 ) -> dict[str, Any]:
     """Score an answer and write it down."""
     scored = session.score(answer)
+    price = session.prices[candidate.name]
+    cost = cost_of_tokens(price, answer.input_tokens, answer.output_tokens, len(answer.resps))
     return journal.write(
         "answer",
         task=session.docs.name,
@@ -475,6 +478,7 @@ def _journal_answer(
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         tokens_counted=answer.counted,
+        cost=float(cost),
     )
 
 

@@ -17,11 +17,18 @@ from lm_eval_adaptive.core.calibration import refit
 from lm_eval_adaptive.core.procedure import Ask, Procedure, Round
 from lm_eval_adaptive.errors import BankError, DataError, TaskError
 from lm_eval_adaptive.harness.calibrate import match_documents
-from lm_eval_adaptive.harness.config import bank_signature, metric_and_filter, signature
+from lm_eval_adaptive.harness.config import (
+    bank_signature,
+    cost_of_tokens,
+    metric_and_filter,
+    signature,
+)
 from lm_eval_adaptive.harness.scoring import document_score
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.procedure import RunState
     from lm_eval_adaptive.harness.candidate import Answer
@@ -68,6 +75,32 @@ def find_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
     )
 
 
+def expected_costs(
+    bank: ItemBank, candidates: Sequence[CandidateSpec], repeats: int
+) -> NDArray[np.float64]:
+    """What each item is expected to cost each model, shape (m, n), by the bank's token counts.
+
+    Raises:
+        BankError: A model is priced by tokens, and the bank does not know how long answers are.
+    """
+    tokens_in, tokens_out = bank.input_tokens, bank.output_tokens
+    by_tokens = [spec.name for spec in candidates if isinstance(spec.cost, dict)]
+    if by_tokens and not (np.isfinite(tokens_in) & np.isfinite(tokens_out)).all():
+        raise BankError(
+            f"{by_tokens[0]} is priced by tokens, and bank {bank.path} does not tell how many its "
+            "items take: give a price per item, or calibrate the bank from logs"
+        )
+    tokens_in, tokens_out = np.nan_to_num(tokens_in), np.nan_to_num(tokens_out)
+    rows = [
+        # No item is free, or its worth per cost would have no end.
+        np.maximum(
+            cost_of_tokens(spec.cost, tokens_in * repeats, tokens_out * repeats, repeats), 1e-12
+        )
+        for spec in candidates
+    ]
+    return np.array(rows)
+
+
 class Session:
     """One task with its bank and rules.
 
@@ -104,10 +137,11 @@ class Session:
         self.doc_ids = np.array([-1 if each is None else each for each in where])
         self.item_of = {int(doc): item for item, doc in enumerate(self.doc_ids) if doc >= 0}
         self.names = [spec.name for spec in candidates]
-        repeats = int(docs.task.config.repeats or 1)
+        self.repeats = int(docs.task.config.repeats or 1)
+        self.prices = {spec.name: spec.cost for spec in candidates}
         self.procedure = Procedure(
             self.bank,
-            [spec.cost * repeats for spec in candidates],
+            expected_costs(self.bank, candidates, self.repeats),
             adaptive.procedure(self.scale.width, batch, seed),
         )
 
@@ -251,8 +285,8 @@ class TaskRun:
                 record = answers.get((name, doc_id))
                 if record is None:
                     continue
-                score = record["score"]
-                self.state.record(ask.model, item, np.nan if score is None else float(score))
+                score = np.nan if record["score"] is None else float(record["score"])
+                self.state.record(ask.model, item, score, float(record["cost"]))
                 self.answers.append(dict(record))
                 fresh.append((ask.model, self.answers[-1]))
         for _, record in fresh:

@@ -87,7 +87,7 @@ def test_a_budget_in_cost_is_spent_down_to_less_than_one_item(model):
     bank = toy_bank(model)
     procedure = procedure_of(bank, (1.0, 2.5), budget=50.0, max_items=N)
     state, reason = play(procedure, twins(bank))
-    spent = float(state.answered @ procedure.costs)
+    spent = float(state.spent.sum())
     assert reason == "budget"
     assert 50.0 - 1.0 < spent <= 50.0
 
@@ -136,7 +136,7 @@ def test_one_model_alone_stops_at_the_precision_asked_for_and_not_earlier(model)
         errors.append(float(procedure.estimate(state).score_se[0]))
         for ask in step.asks:
             for item, score in zip(ask.items, respond(ask.model, ask.items), strict=True):
-                state.record(ask.model, item, score)
+                state.record(ask.model, item, score, float(procedure.item_costs[ask.model, item]))
     assert step == Stop("precision")
     assert procedure.estimate(state).score_se[0] <= 0.05
     assert min(errors[2:]) > 0.05
@@ -243,8 +243,8 @@ def test_the_budget_is_never_exceeded_and_nothing_is_asked_twice(
             assert state.available[list(ask.items)].all()
             assert not state.failed[ask.model]
             for item, score in zip(ask.items, respond(ask.model, ask.items), strict=True):
-                state.record(ask.model, item, score)
-        assert float(state.answered @ procedure.costs) <= money * (1.0 + 1e-6)
+                state.record(ask.model, item, score, float(procedure.item_costs[ask.model, item]))
+        assert float(state.spent.sum()) <= money * (1.0 + 1e-6)
         assert state.answered.sum() <= count
         if rng.uniform() < 0.2:
             state.exclude(int(rng.integers(24)))
@@ -376,7 +376,7 @@ def test_a_failed_model_drops_out_and_the_others_go_on():
             if state.failed[1]:
                 asked_after.append(ask.model)
             for item, score in zip(ask.items, respond(ask.model, ask.items), strict=True):
-                state.record(ask.model, item, score)
+                state.record(ask.model, item, score, float(procedure.item_costs[ask.model, item]))
         if state.answered.sum() == 36:
             state.failed[1] = True
     assert step == Stop("max_items")

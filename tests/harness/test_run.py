@@ -443,7 +443,8 @@ def test_rounds_ask_several_documents_in_one_call(toy_bank, tmp_path):
 def test_budget_is_never_overrun(toy_bank, tmp_path):
     models = toy.models({"one": 0.5, "two": 0.52})
     models[0]["cost"] = 0.25
-    ranking = run(toy_bank, tmp_path, models, budget=20.0)["ranking"][toy.TASK]
+    found = run(toy_bank, tmp_path, models, budget=20.0, confidence=1 - 1e-9)
+    ranking = found["ranking"][toy.TASK]
     assert ranking["stop_reason"] == "budget"
     assert 12.5 < ranking["cost_total"] <= 20.0
     by_model = {entry["model"]: entry for entry in ranking["ranking"]}
@@ -601,3 +602,31 @@ def test_several_tasks_each_with_its_bank_and_a_summary(toy_bank, tmp_path):
         assert row["mean_z_se"] == pytest.approx(expected)
     assert list((tmp_path / "out").glob("summary_*.json"))
     assert (tmp_path / "out" / "weak").is_dir()
+
+
+def test_prices_by_the_token_are_paid_by_the_answers_lengths(toy_bank, tmp_path):
+    models = toy.models()
+    models[0]["cost"] = {"input": 2.0, "output": 10.0}
+    found = run(toy_bank, tmp_path, models, items_per_model=5, min_items=5)
+    ranking = found["ranking"][toy.TASK]
+    records, _ = read_journal(tmp_path / "journal.jsonl")
+    mine = [r for r in records if r["type"] == "answer" and r["model"] == "weak"]
+    # Characters / 4, at 2 and 10 per million tokens.
+    full = {row["doc_id"]: row for row in samples_of(tmp_path / "weak")}
+    expected = (
+        sum(
+            2.0 * len(full[r["doc_id"]]["arguments"]["gen_args_0"]["arg_0"]) / 4
+            + 10.0 * len(r["resps"][0]) / 4
+            for r in mine
+        )
+        / 1e6
+    )
+    by_model = {entry["model"]: entry for entry in ranking["ranking"]}
+    assert by_model["weak"]["cost"] == pytest.approx(expected)
+    assert by_model["strong"]["cost"] == 5.0
+    assert any("characters / 4" in warning for warning in ranking["warnings"])
+
+
+def samples_of(folder):
+    (file,) = folder.glob("samples_*.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
