@@ -150,6 +150,7 @@ def make_run(
                         input_tokens=100,
                         output_tokens=len(answer) / 4,
                         tokens_counted=False,
+                        cost=1.0,
                     )
                 )
         for doc in excluded:
@@ -173,6 +174,7 @@ def make_run(
         names=[spec.name for spec in specs],
         bank=bank,
         docs=SimpleNamespace(name=TASK),
+        prices={spec.name: spec.cost for spec in specs},
         metric=bank.info.metric,
         filter="none",
         adaptive=adaptive,
