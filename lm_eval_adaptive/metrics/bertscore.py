@@ -171,7 +171,7 @@ def scorer(settings: BertSettings) -> PairScorer:
         )
     except OSError as error:
         raise UsageError(
-            f"BERTScore: model {settings.model} does not load ({str(error).splitlines()[0]}); "
+            f"BERTScore: model {settings.model} does not load ({(str(error).splitlines() or ['?'])[0]}); "
             "offline, name a directory with LMEVAL_ADAPTIVE_BERTSCORE=DIR,num_layers=N"
         ) from error
     _bound_length(found)

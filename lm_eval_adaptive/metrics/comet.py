@@ -52,10 +52,13 @@ def checkpoint(model: str) -> str | None:
         return str(path)
     if not path.is_dir():
         return None
-    for place in (path / "checkpoints" / "model.ckpt", path / "model.ckpt"):
-        if place.is_file():
-            return str(place)
-    raise UsageError(f"COMET: {path} holds no checkpoints/model.ckpt; name the .ckpt file itself")
+    place = path / "checkpoints" / "model.ckpt"
+    if place.is_file():
+        return str(place)
+    raise UsageError(
+        f"COMET: {path} holds no checkpoints/model.ckpt; name the folder as the hub has it, with "
+        "hparams.yaml beside checkpoints"
+    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -69,10 +72,11 @@ def load_model(model: str) -> Any:
     local = checkpoint(model)
     try:
         return package.load_from_checkpoint(local or package.download_model(model))
-    except (OSError, KeyError, ValueError) as error:
+    except Exception as error:  # the package raises bare Exception
+        first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"COMET: model {model} does not load ({str(error).splitlines()[0]}); offline, name a "
-            "checkpoint with LMEVAL_ADAPTIVE_COMET=FILE"
+            f"COMET: model {model} does not load ({first}); offline, name a folder or checkpoint "
+            "with LMEVAL_ADAPTIVE_COMET, its hparams.yaml one folder above the checkpoint"
         ) from error
 
 

@@ -116,6 +116,33 @@ class TestComet:
         assert comet.checkpoint(str(tmp_path)).endswith("checkpoints/model.ckpt")
         assert comet.checkpoint("Unbabel/wmt22-comet-da") is None
 
+    def test_a_model_that_does_not_load_is_one_line(self, monkeypatch):
+        text = "hparams.yaml file is missing\nfrom there"
+
+        def download_model(name):
+            raise Exception(text)  # noqa: TRY002  as the package does
+
+        package = SimpleNamespace(download_model=download_model, load_from_checkpoint=None)
+        monkeypatch.setattr(comet, "require", lambda *names: package)
+        comet.load_model.cache_clear()
+        with pytest.raises(UsageError, match=r"hparams\.yaml file is missing") as caught:
+            comet.load_model("no/such")
+        assert "\n" not in str(caught.value)
+
+    def test_the_model_is_loaded_once_from_a_path(self, monkeypatch, tmp_path):
+        (tmp_path / "model.ckpt").touch()
+        loaded = []
+        package = SimpleNamespace(
+            load_from_checkpoint=lambda path: loaded.append(path) or FakeComet(),
+            cuda=SimpleNamespace(is_available=lambda: False),
+        )
+        monkeypatch.setattr(comet, "require", lambda *names: package)
+        monkeypatch.setenv("LMEVAL_ADAPTIVE_COMET", str(tmp_path / "model.ckpt"))
+        comet.load_model.cache_clear()
+        for _ in range(2):
+            assert METRICS["comet"].compute([Case("a", ("a",), source="s")], {}) == [1.0]
+        assert loaded == [str(tmp_path / "model.ckpt")]
+
     def test_settings(self, monkeypatch):
         assert comet.comet_settings({})["model"] == "Unbabel/wmt22-comet-da"
         monkeypatch.setenv("LMEVAL_ADAPTIVE_COMET", "/w/model.ckpt")
