@@ -170,8 +170,9 @@ def scorer(settings: BertSettings) -> PairScorer:
             batch_size=settings.batch_size,
         )
     except OSError as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"BERTScore: model {settings.model} does not load ({(str(error).splitlines() or ['?'])[0]}); "
+            f"BERTScore: model {settings.model} does not load ({first}); "
             "offline, name a directory with LMEVAL_ADAPTIVE_BERTSCORE=DIR,num_layers=N"
         ) from error
     _bound_length(found)

@@ -1,5 +1,8 @@
 """The metrics as metrics of the harness, by name in any task's ``metric_list``.
 
+By name after :func:`register`, which this package's command line calls; without it, a YAML can say
+``metric: !function lm_eval_adaptive.metrics.registry.rougeL``.
+
 This module owns the harness's calling convention. Metrics that read more of a document than its
 target (COMET's source, the judge's rubric, spans) cannot be had that way: a task's helper takes
 them by ``document_metrics``.
@@ -58,3 +61,9 @@ def _function(metric: Metric) -> Callable[..., float]:
 
     compute.__name__ = metric.name
     return compute
+
+
+def __getattr__(name: str) -> Callable[..., float]:
+    if name in registrable():
+        return _function(METRICS[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,6 +47,21 @@ def test_names_work_in_a_metric_list(folder):
     assert task.aggregation()["rougeL"]([0.0, 1.0]) == 0.5
 
 
+def test_a_yaml_can_name_the_function_without_registering(folder):
+    from lm_eval.tasks import TaskManager
+
+    text = (folder / "by_name.yaml").read_text(encoding="utf-8").replace("by_name", "by_function")
+    text = text.replace(
+        "- metric: rougeL",
+        "- metric: !function lm_eval_adaptive.metrics.registry.rougeL\n"
+        "  aggregation: mean\n  higher_is_better: true",
+    )
+    (folder / "by_function.yaml").write_text(text, encoding="utf-8")
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    task = manager.load(["by_function"])["tasks"]["by_function"]
+    assert task.process_results(task.eval_docs[0], ["the cat sat"])["rougeL"] == 1.0
+
+
 def test_the_harness_s_own_metrics_stay(folder):
     from lm_eval.api.registry import get_metric
 

@@ -14,6 +14,7 @@ from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
 from lm_eval_adaptive.harness.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.harness.run import tasks_folder
 from lm_eval_adaptive.metrics import METRICS, bertscore
+from tests.harness import toy
 from tests.tasks import documents, fakes
 from tests.tasks.conftest import CALIBRATION
 
@@ -308,6 +309,12 @@ def test_ranks_end_to_end(name, metric, local_tasks, task_logs, tmp_path):
         lo, hi = known.lo, known.hi
         score = min(1.0, max(0.0, (step["raw_score"] - lo) / (hi - lo)))
         assert step["score"] == pytest.approx(score if known.higher_is_better else 1 - score)
+
+
+@pytest.mark.slow
+def test_validate_knows_the_shipped_tasks():
+    done = toy.command("validate", "--tasks", ",".join([*documents.TASKS, "records_to_text"]))
+    assert "All tasks found and valid" in done.stdout + done.stderr
 
 
 def test_unread_verdicts_leave_documents_out(local_tasks, task_logs, tmp_path, monkeypatch):
