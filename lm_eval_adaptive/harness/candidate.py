@@ -6,6 +6,7 @@ inside functions, and the task wrapper. It does not know scores' ranges nor who 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -161,6 +162,7 @@ class Candidate:
 
     def unload(self) -> None:
         """Put the model away and give its memory back."""
+        import ctypes
         import gc
         import sys
 
@@ -169,6 +171,9 @@ class Candidate:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():
             torch.cuda.empty_cache()
+        if sys.platform == "linux":  # glibc keeps freed memory of its own accord
+            with contextlib.suppress(OSError, AttributeError):
+                ctypes.CDLL("libc.so.6").malloc_trim(0)
 
     @property
     def loaded(self) -> Any:
