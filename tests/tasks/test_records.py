@@ -231,6 +231,12 @@ def test_split_names_every_run_once_and_spans_qualities():
     assert min(b - a for a, b in itertools.pairwise(held_out)) < 0.02
 
 
+@needs_runs
+def test_readme_s_table_is_that_of_the_logs():
+    script = load_module(ROOT / "scripts" / "run_records_models.py")
+    assert (RUNS / "README.md").read_text(encoding="utf-8").endswith(f"\n\n{script.table()}\n")
+
+
 def test_cleaned_results_lose_machine_and_keep_scores():
     script = load_module(ROOT / "scripts" / "run_records_models.py")
     raw = {
