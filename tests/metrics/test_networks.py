@@ -74,6 +74,10 @@ class TestBertScore:
         assert (found.model, found.num_layers, found.device) == ("/weights/mini", 6, "cuda:1")
         assert "mini|layer:6" in METRICS["bertscore_f1"].signature({"bertscore": task})
 
+    def test_the_layer_of_the_task_s_model_is_not_that_of_another(self, monkeypatch):
+        monkeypatch.setenv("LMEVAL_ADAPTIVE_BERTSCORE", "roberta-large")
+        assert bertscore.bert_settings({"model": "/w", "num_layers": 3}).num_layers is None
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [("m,layers=6", "'layers'"), ("m,num_layers=six", "whole number, got 'six'")],

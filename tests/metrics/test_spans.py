@@ -46,6 +46,11 @@ def test_of_two_equal_texts_the_one_of_that_label_matches():
     assert spans.score(gold, [("paris", "first_name"), ("paris", "city")]) == 1.0
 
 
+def test_of_two_that_hold_each_other_the_nearer_in_length_matches():
+    found = spans.match([("ann lee smith", "name")], [("ann", "name"), ("ann lee", "city")])
+    assert found == [(0, 1, 0.5)]
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
