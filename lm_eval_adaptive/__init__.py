@@ -19,7 +19,7 @@ _WHERE = {
     "CandidateSpec": "lm_eval_adaptive.harness.config",
     "ItemBank": "lm_eval_adaptive.core.bank",
     "ScoreMatrix": "lm_eval_adaptive.core.matrix",
-    "calibrate": "lm_eval_adaptive.core.calibration",
+    "calibrate": "lm_eval_adaptive.core.build",
     "rank": "lm_eval_adaptive.core.rank",
     "read_scores": "lm_eval_adaptive.core.matrix",
     "simple_evaluate": "lm_eval_adaptive.harness.run",

@@ -1,46 +1,45 @@
 """From a matrix of scores to item parameters.
 
-This module owns the fits of the three response models and the making of a bank; it imports numpy,
-scipy, the response formulas and the bank's shape. The fits work on scores in [0, 1] (models x
-items, NaN where a model was not asked) and know neither files nor the harness. Abilities of
-calibration models are functions of their mean scores, because the full-benchmark score is what the
-ranking is about.
+This module owns the fits of the three response models; it imports numpy, scipy and the response
+formulas. It works on scores in [0, 1] (models x items, NaN where a model was not asked) and knows
+neither files nor the harness. Abilities of calibration models are functions of their mean scores,
+because the full-benchmark score is what the ranking is about.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import expit, logit
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
-from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
-from lm_eval_adaptive.core.scale import ScoreScale
-from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.core.response import ItemParameters
+from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.matrix import ScoreMatrix
     from lm_eval_adaptive.core.response import ResponseModelName
 
     FloatArray = NDArray[np.float64]
 
 MIN_MODELS = 3
 
-# Scores are kept this far from 0 and 1 before a logit.
+# Mean scores are kept this far from 0 and 1 before a logit: items', and models' under the 2PL
+# models, whose means are over many items and near the ends only when they are meant.
 EPSILON = 0.01
+MODEL_EPSILON = 0.001
 
 # robust-2pl, bernoulli-2pl: spread of log discriminations and of intercepts between items.
-LOG_DISCRIMINATION_SD = 0.25
+LOG_DISCRIMINATION_SD = 0.2
 INTERCEPT_SD = 3.0
 # robust-2pl: weight, in degrees of freedom, of the common noise in each item's own.
-NOISE_PRIOR_DF = 6.0
-MAX_SWEEPS = 60
+NOISE_PRIOR_DF = 8.0
+MAX_SWEEPS = 80
+# When the usual discrimination is renewed. It is then left as it is: on bimodal scores, chasing it
+# further would draw easy and hard items' slopes apart without end.
+USUAL_SWEEPS = (5, 7, 9, 11, 13, 15, 17, 19)
 TOLERANCE = 1e-5
 
 
@@ -202,173 +201,6 @@ def calibrate_items(scores: FloatArray, model: ResponseModelName) -> Calibration
     )
 
 
-def choose_response_model(scores: FloatArray) -> ResponseModelName:
-    """The response model that ``auto`` stands for: by the kind of scores alone.
-
-    Args:
-        scores: Shape (C, n), in [0, 1], NaN where not asked.
-
-    Returns:
-        ``bernoulli-2pl`` where every score is 0 or 1, ``robust-2pl`` otherwise.
-    """
-    seen = scores[np.isfinite(scores)]
-    return "bernoulli-2pl" if bool(np.isin(seen, (0.0, 1.0)).all()) else "robust-2pl"
-
-
-def calibrate(
-    matrix: ScoreMatrix,
-    *,
-    task: str,
-    metric: str,
-    filter: str = "none",  # noqa: A002  the harness's word
-    score_range: tuple[float, float] | None = None,
-    clip: bool = False,
-    higher_is_better: bool = True,
-    response_model: str = "auto",
-    notices: Sequence[str] = (),
-    **info: Any,
-) -> ItemBank:
-    """Make a bank from raw scores.
-
-    Args:
-        matrix: Raw scores, models x items, NaN where a model has none. Item attributes named
-            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``input_tokens`` and ``output_tokens`` go
-            into the bank.
-        task: The harness task the scores belong to.
-        metric: The metric.
-        filter: The filter.
-        score_range: Raw values that map to 0 and 1; observed in the scores when None.
-        clip: Clip scores outside a given range and count them, instead of refusing.
-        higher_is_better: The metric's direction.
-        response_model: ``auto``, or one of the response models.
-        notices: Lines to keep with the bank.
-        **info: Further fields of :class:`~lm_eval_adaptive.core.bank.BankInfo`.
-
-    Returns:
-        The bank, not saved yet.
-
-    Raises:
-        DataError: Fewer than 3 models, a score outside a declared range, or scores that do not
-            vary.
-        UsageError: The response model is not known.
-    """
-    if response_model not in ("auto", *RESPONSE_MODELS):
-        raise UsageError(
-            f"--response_model must be auto, {', '.join(RESPONSE_MODELS)}; got {response_model!r}"
-        )
-    if len(matrix.models) < MIN_MODELS:
-        raise DataError(
-            f"calibration needs at least {MIN_MODELS} models, got {len(matrix.models)} "
-            f"({', '.join(matrix.models) or 'none'}); add runs of other models with --samples or "
-            "--scores"
-        )
-    notes = list(notices)
-    answered: NDArray[np.bool_] = np.asarray(np.isfinite(matrix.scores).any(axis=0))
-    if not answered.all():
-        notes.append(f"left out {int((~answered).sum())} item(s) without any score")
-        matrix = matrix.select_items(answered)
-    raw = matrix.scores
-    if not raw.size:
-        raise DataError("there is no score to calibrate from; check the metric and the files")
-    if score_range is None:
-        lo, hi = float(np.nanmin(raw)), float(np.nanmax(raw))
-    else:
-        lo, hi = score_range
-    scale = ScoreScale(lo, hi, higher_is_better)
-    outside = np.isfinite(raw) & scale.outside(raw)
-    if outside.any():
-        row, column = (int(each) for each in np.argwhere(outside)[0])
-        count = int(outside.sum())
-        if not clip:
-            raise DataError(
-                f"{count} score(s) lie outside the declared range [{lo:g}, {hi:g}], the first is "
-                f"{raw[row, column]:g} of {matrix.models[row]} on item "
-                f"{matrix.items[column][:12]}; give the metric's true range with --range LO,HI, or "
-                "--clip to clip and count them"
-            )
-        notes.append(f"clipped {count} of {int(np.isfinite(raw).sum())} scores to [{lo:g}, {hi:g}]")
-    scores = scale.to_score(raw)
-    name = (
-        choose_response_model(scores)
-        if response_model == "auto"
-        else cast("ResponseModelName", response_model)
-    )
-    fit = calibrate_items(scores, name)
-    counts = np.isfinite(scores).sum(axis=1)
-    models = tuple(
-        CalibrationModel(
-            model,
-            float(fit.theta[row]),
-            float(fit.mean_score[row]),
-            float(scale.to_raw(fit.mean_score[row])),
-            int(counts[row]),
-        )
-        for row, model in enumerate(matrix.models)
-    )
-    dropped = [reason for reason in fit.reason if reason]
-    notes += [
-        f"{dropped.count(reason)} item(s) are not asked: {reason}"
-        for reason in sorted(set(dropped))
-    ]
-    columns = matrix.item_attributes or {}
-    n = len(matrix.items)
-
-    def texts(key: str) -> tuple[str, ...]:
-        return tuple(str(each) for each in columns[key]) if key in columns else ("",) * n
-
-    def numbers(key: str) -> FloatArray:
-        return np.asarray(columns.get(key, np.full(n, np.nan)), dtype=np.float64)
-
-    doc_id = columns.get("doc_id", np.arange(n))
-    return ItemBank(
-        info=BankInfo(
-            task=task,
-            metric=metric,
-            filter=filter,
-            scale=scale,
-            range_source="observed" if score_range is None else "declared",
-            response_model=name,
-            parameters=fit.parameters,
-            models=models,
-            clipped=float(outside.sum() / np.isfinite(raw).sum()),
-            notices=tuple(notes),
-            **info,
-        ),
-        parameters=fit.items,
-        content_hash=matrix.items,
-        doc_id=np.asarray(doc_id, dtype=np.int_),
-        doc_hash=texts("doc_hash"),
-        prompt_hash=texts("prompt_hash"),
-        kept=fit.kept,
-        reason=fit.reason,
-        n_scores=np.isfinite(scores).sum(axis=0),
-        mean_score=np.nanmean(scores, axis=0),
-        item_rest_correlation=fit.item_rest_correlation,
-        input_tokens=numbers("input_tokens"),
-        output_tokens=numbers("output_tokens"),
-        scores=scores,
-    )
-
-
-def refit(bank: ItemBank, response_model: str) -> ItemBank:
-    """The same bank under another response model, fitted to the scores it holds."""
-    if response_model in ("auto", bank.info.response_model):
-        return bank
-    fit = calibrate_items(bank.scores, cast("ResponseModelName", response_model))
-    models = tuple(
-        replace(model, theta=float(theta))
-        for model, theta in zip(bank.info.models, fit.theta, strict=True)
-    )
-    info = replace(
-        bank.info,
-        response_model=fit.items.model,
-        parameters=fit.parameters,
-        models=models,
-        correction={},
-    )
-    return replace(bank, info=info, parameters=fit.items, kept=fit.kept, reason=fit.reason)
-
-
 def _clipped_logit(share: FloatArray) -> FloatArray:
     return np.asarray(logit(np.clip(share, EPSILON, 1.0 - EPSILON)))
 
@@ -436,11 +268,12 @@ def _fit_2pl(
 ) -> tuple[ItemParameters, FloatArray, dict[str, float]]:
     """Penalised Gauss-Newton per item for mu = expit(a theta + d), all items at once.
 
-    log a ~ N(log a_bar, 0.25^2) with a_bar the bank's own, d ~ N(0, 3^2). ``robust-2pl``
-    alternates with the noise s_i^2 = (sum r^2 + nu s_bar^2) / (C_i + nu - 2); ``bernoulli-2pl``
-    weighs by 1 / (mu (1 - mu)). Source: the project's method notes, "Starting point".
+    d ~ N(0, 3^2); log a is shrunk with sd 0.2 to what is usual in the bank: to their mean under
+    ``bernoulli-2pl``, under ``robust-2pl`` to a quadratic in the item's height d, since very easy
+    and very hard items separate less. ``robust-2pl`` alternates with the noise
+    s_i^2 = (sum r^2 + nu s_bar^2) / (C_i + nu - 2); ``bernoulli-2pl`` weighs by 1 / (mu (1 - mu)).
     """
-    abilities = _clipped_logit(model_means)
+    abilities = np.asarray(logit(np.clip(model_means, MODEL_EPSILON, 1.0 - MODEL_EPSILON)))
     centre, spread = float(abilities.mean()), float(abilities.std())
     theta = (abilities - centre) / spread
     seen = np.isfinite(scores)
@@ -450,11 +283,11 @@ def _fit_2pl(
 
     log_a = np.full(scores.shape[1], np.log(spread))
     d = np.asarray(_clipped_logit(item_means))
-    log_a_bar = float(np.log(spread))
+    usual = np.full(scores.shape[1], np.log(spread))
     noise2 = np.full(scores.shape[1], 0.05)
     penalty = np.array([1.0 / LOG_DISCRIMINATION_SD**2, 1.0 / INTERCEPT_SD**2])
     hessian = np.zeros((scores.shape[1], 2, 2))
-    for _sweep in range(MAX_SWEEPS):
+    for sweep in range(MAX_SWEEPS):
         a = np.exp(log_a)
         mu = expit(a[None, :] * theta[:, None] + d[None, :])
         slope = mu * (1.0 - mu)
@@ -471,7 +304,7 @@ def _fit_2pl(
         hessian[:, 0, 1] = hessian[:, 1, 0] = (weight * j_a * slope).sum(axis=0)
         gradient = np.stack(
             [
-                (weight * j_a * residual).sum(axis=0) - penalty[0] * (log_a - log_a_bar),
+                (weight * j_a * residual).sum(axis=0) - penalty[0] * (log_a - usual),
                 (weight * slope * residual).sum(axis=0) - penalty[1] * d,
             ],
             axis=1,
@@ -481,8 +314,11 @@ def _fit_2pl(
         log_a = log_a + step[:, 0]
         d = d + step[:, 1]
         moved = float(np.abs(step).max())
-        log_a_bar = float(log_a.mean())
-        if moved < TOLERANCE:
+        if bernoulli:
+            usual = np.full(len(a), log_a.mean())
+        elif sweep in USUAL_SWEEPS:
+            usual = _usual_log_discrimination(log_a, d, usual, hessian)
+        if moved < TOLERANCE and (bernoulli or sweep > USUAL_SWEEPS[-1]):
             break
     a = np.exp(log_a)
     covariance = np.linalg.inv(hessian)
@@ -497,9 +333,31 @@ def _fit_2pl(
     parameters = {
         "theta_centre": centre,
         "theta_spread": spread,
-        "log_discrimination_mean": log_a_bar,
+        "log_discrimination_mean": float(log_a.mean()),
         "prior_mean": 0.0,
         "prior_sd": 1.5,
         "largest_step": moved,
     }
     return items, theta, parameters
+
+
+def _usual_log_discrimination(
+    log_a: FloatArray, d: FloatArray, usual: FloatArray, hessian: FloatArray
+) -> FloatArray:
+    """What log a is usually at an item's height: a quadratic in d, fitted over the items.
+
+    The estimates are drawn to ``usual`` already; the regression takes that out again by each item's
+    own weight, w / (w + 1 / sd^2), w being its data's information about log a.
+    """
+    sd2 = LOG_DISCRIMINATION_SD**2
+    own = hessian[:, 0, 0] - 1.0 / sd2 - hessian[:, 0, 1] ** 2 / hessian[:, 1, 1]
+    own = np.maximum(own, 1e-6)
+    kept = np.maximum(own / (own + 1.0 / sd2), 0.02)
+    unshrunk = usual + np.clip((log_a - usual) / kept, -2.0, 2.0)
+    height = (d - d.mean()) / (d.std() + 1e-9)
+    design = np.stack([np.ones(len(d)), height, height**2 - 1.0], axis=1)
+    weight = 1.0 / (1.0 / own + sd2)
+    ridge = 1e-3 * weight.sum()
+    gram = design.T @ (design * weight[:, None]) + ridge * np.eye(3)
+    pulled = design.T @ (unshrunk * weight) + np.array([ridge * log_a.mean(), 0.0, 0.0])
+    return np.asarray(design @ np.linalg.solve(gram, pulled))

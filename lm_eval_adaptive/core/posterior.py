@@ -6,6 +6,7 @@ that the order of the questions does not matter. It imports numpy, scipy and the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from lm_eval_adaptive.core.response import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.core.joint import Latent
     from lm_eval_adaptive.core.response import ItemParameters
 
     FloatArray = NDArray[np.float64]
@@ -38,8 +40,14 @@ class Estimates:
         score_cov: Their covariance, shape (m, m).
         level: What the ranking compares, shape (m,): score, or theta under ``paper-1pl``.
         level_cov: Covariance of ``level``, shape (m, m).
-        grid: Abilities of the posterior's grid, shape (g,), logits.
-        weights: Posterior weights, shape (m, g), rows sum to 1.
+        pair_var: Variance of every difference of two levels, shape (m, m), where it is not that of
+            ``level_cov``.
+        interval_df: Degrees of freedom of score intervals; infinite for normal ones.
+        misfit: How badly each model's answers fit, shape (m,), near 1 where they do; None where
+            the response model does not tell.
+        grid: Abilities of the posterior's grid, shape (g,), logits; None without one.
+        weights: Posterior weights over it, shape (m, g), rows sum to 1; None without a grid.
+        latents: Joint posteriors under each view; empty where there are none.
     """
 
     theta: FloatArray
@@ -48,8 +56,12 @@ class Estimates:
     score_cov: FloatArray
     level: FloatArray
     level_cov: FloatArray
-    grid: FloatArray
-    weights: FloatArray
+    pair_var: FloatArray | None = None
+    interval_df: float = math.inf
+    misfit: FloatArray | None = None
+    grid: FloatArray | None = None
+    weights: FloatArray | None = None
+    latents: tuple[Latent, ...] = ()
 
     @property
     def score_se(self) -> FloatArray:
@@ -69,6 +81,8 @@ class Posterior:
         items: Parameters of the bank's n items.
         parameters: The response model's global parameters, as calibration returned them.
     """
+
+    shared = False
 
     def __init__(self, items: ItemParameters, parameters: dict[str, float]) -> None:
         self.items = items
@@ -124,7 +138,7 @@ class Posterior:
             chance = weights[row] @ self._variance[:, open_items].sum(axis=1) / n**2
             score_se[row] = np.sqrt(spread + chance)
         cov = np.diag(score_se**2)
-        return Estimates(theta, theta_se, score, cov, score, cov, self.grid, weights)
+        return Estimates(theta, theta_se, score, cov, score, cov, grid=self.grid, weights=weights)
 
     def _estimate_paper(self, responses: FloatArray, weights: FloatArray) -> Estimates:
         """The paper's estimate: the mode, and SE = 1 / sqrt(sum of information at it)."""
@@ -153,7 +167,9 @@ class Posterior:
         score_var = (link["score_slope"] * score * (1.0 - score) * theta_se) ** 2
         score_cov = np.diag(score_var + link["score_sd"] ** 2)
         level_cov = np.diag(theta_se**2)
-        return Estimates(theta, theta_se, score, score_cov, theta, level_cov, self.grid, weights)
+        return Estimates(
+            theta, theta_se, score, score_cov, theta, level_cov, grid=self.grid, weights=weights
+        )
 
     def item_information(self, weights: FloatArray, theta: FloatArray) -> FloatArray:
         """Information of each item about each model, shape (m, n), logits^-2.

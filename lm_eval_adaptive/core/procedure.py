@@ -11,11 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from lm_eval_adaptive.core.posterior import Posterior
-from lm_eval_adaptive.core.ranker import DecisionRule, allocation_value, judge_pairs
-from lm_eval_adaptive.core.sampler import make_sampler
+from lm_eval_adaptive.core.ranker import (
+    DecisionRule,
+    allocation_value,
+    judge_pairs,
+    pair_variance,
+)
+from lm_eval_adaptive.core.robust import RobustPosterior
+from lm_eval_adaptive.core.sampler import make_sampler, plan_items
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
+
+# How the variance of a difference of scores falls with the number of items, as a power.
+VARIANCE_FALL = 0.6
 
 # Ten costs of 0.1 add up to a little more or less than 1: such a difference is no overspending.
 _ROUNDING = 1.0 + 1e-9
@@ -55,6 +64,8 @@ class ProcedureConfig:
             decided, see :meth:`Procedure.round_size`.
         batch: Items a model's back end answers in about the time of one; the least that a chosen
             round asks.
+        futility: A pair that has less than this chance of being decided by ``max_items`` is given
+            up; 0 is off. The published method, ``paper-1pl``, never gives up.
         sampler: ``fisher``, ``static`` or ``random``.
         seed: Seed of the random sampler.
     """
@@ -68,6 +79,7 @@ class ProcedureConfig:
     precision: float | None = None
     round_size: int | None = 1
     batch: int = 1
+    futility: float = 0.03
     sampler: str = "fisher"
     seed: int = 0
 
@@ -190,7 +202,7 @@ class Procedure:
         self.item_costs: FloatArray = np.broadcast_to(per_item, (len(given), len(bank)))
         # One number per model, for who is asked: what a typical item of the bank costs it.
         self.costs: FloatArray = given if given.ndim == 1 else given.mean(axis=1)
-        self.posterior = Posterior(bank.parameters, bank.info.parameters)
+        self.posterior = make_posterior(bank)
         self.sampler: Sampler = make_sampler(
             config.sampler,
             self.posterior,
@@ -283,10 +295,40 @@ class Procedure:
                 return Stop("precision")
             return active
         wanted = np.zeros(len(self.costs), dtype=bool)
+        hopeless = False
         for pair in self.pairs(state, estimates):
             if pair.required and pair.verdict == "undecided":
-                wanted[[pair.a, pair.b]] = True
-        return wanted if wanted.any() else Stop("decided")
+                if self.chance(state, estimates, pair) < self._futility:
+                    hopeless = True
+                else:
+                    wanted[[pair.a, pair.b]] = True
+        if wanted.any():
+            return wanted
+        return Stop("max_items" if hopeless else "decided")
+
+    @property
+    def _futility(self) -> float:
+        return 0.0 if isinstance(self.posterior, Posterior) else self.config.futility
+
+    def chance(self, state: RunState, estimates: Estimates, pair: Pair) -> float:
+        """Chance that an undecided pair is decided when its models have ``max_items`` each.
+
+        The variance V of a difference falls about as n^-0.6. Seen from now, the difference found
+        then is normal about today's, with what V will have fallen by as its variance.
+        """
+        n = max(int(state.administered[[pair.a, pair.b]].min()), 1)
+        if n >= self.max_items:
+            return 1.0  # nothing is given up: other rules end the run
+        now = float(pair_variance(estimates)[pair.a, pair.b])
+        then = now * (n / self.max_items) ** VARIANCE_FALL
+        target = float(ndtri(1.0 - (1.0 - self.config.rule.confidence) / 2.0)) * np.sqrt(then)
+        gap = abs(float(estimates.level[pair.a] - estimates.level[pair.b]))
+        spread = np.sqrt(max(now - then, 1e-18))
+        decided = float(ndtr((gap - target) / spread) + ndtr((-gap - target) / spread))
+        margin = self.config.rule.equivalence
+        if margin > 0.0 and gap < margin:
+            return 1.0  # it may yet come out equivalent
+        return decided
 
     def _ask_up_to(
         self, state: RunState, estimates: Estimates, models: BoolArray, length: int
@@ -296,17 +338,31 @@ class Procedure:
             return Stop("bank_exhausted")
         asked = state.administered
         money, items = self._purse(state)
-        asks = []
-        for model in np.flatnonzero(models):
-            count = min(self.config.round_size or self.config.batch, length - int(asked[model]))
+        wanted: dict[int, int] = {}
+        for row in np.flatnonzero(models):
+            model = int(row)
+            count = min(self._warm_up_size(), length - int(asked[model]))
             count = int(min(count, items, np.floor(money / self.costs[model])))
             if count < 1:
                 continue
-            ask = self._pick(state, estimates, int(model), count)
-            asks.append(ask)
-            money -= len(ask.items) * float(self.costs[model])
-            items -= len(ask.items)
-        return Round(tuple(asks)) if asks else Stop("budget")
+            wanted[model] = count
+            money -= count * float(self.costs[model])
+            items -= count
+        return self._plan(state, estimates, wanted)
+
+    def _warm_up_size(self) -> int:
+        """Items of a model in a round before anything is decided."""
+        if self.config.round_size is not None:
+            return self.config.round_size
+        # Without answers the best items of robust-2pl are known at once: no need to wait for any.
+        return self.config.batch if isinstance(self.posterior, Posterior) else self.min_items
+
+    def _plan(self, state: RunState, estimates: Estimates, wanted: dict[int, int]) -> Round | Stop:
+        """A round of so many items for each model."""
+        free = state.available[None, :] & ~np.isfinite(state.responses)
+        chosen = plan_items(self.sampler, wanted, estimates, free, self.item_costs)
+        asks = tuple(Ask(model, tuple(items)) for model, items in chosen.items() if items)
+        return Round(asks) if asks else Stop("budget")
 
     def round_size(self, state: RunState, estimates: Estimates) -> int:
         """Items asked of a model in the next round.
@@ -346,7 +402,10 @@ class Procedure:
         cheap or uncertain model gets more of them.
         """
         size = self.round_size(state, estimates)
-        slots = size if self.posterior.is_paper else size * int(models.sum())
+        is_paper = self.bank.info.response_model == "paper-1pl"
+        slots = size if is_paper else size * int(models.sum())
+        # Models asked the same items compare best: with equal costs each is asked as many.
+        alike = self.posterior.shared and bool(np.ptp(self.costs[models]) == 0.0)
         asked = state.administered
         room = np.minimum(
             self.max_items - asked,
@@ -359,24 +418,18 @@ class Procedure:
             can = models & (given < room) & (self.costs <= money)
             if not can.any():
                 break
-            value = np.where(can, allocation_value(variance, asked + given, self.costs), -np.inf)
-            model = int(np.argmax(value))
+            value = (
+                -given.astype(np.float64)
+                if alike
+                else allocation_value(variance, asked + given, self.costs)
+            )
+            model = int(np.argmax(np.where(can, value, -np.inf)))
             given[model] += 1
             money -= float(self.costs[model])
             items -= 1
             slots -= 1
-        if not given.any():
-            return Stop("budget")
-        picks = [
-            self._pick(state, estimates, int(model), int(given[model]))
-            for model in np.flatnonzero(given)
-        ]
-        return Round(tuple(picks))
-
-    def _pick(self, state: RunState, estimates: Estimates, model: int, count: int) -> Ask:
-        free = state.available & ~np.isfinite(state.responses[model])
-        costs = self.item_costs[model]
-        return Ask(model, tuple(self.sampler.pick(model, estimates, free, [], count, costs)))
+        wanted = {int(model): int(given[model]) for model in np.flatnonzero(given)}
+        return self._plan(state, estimates, wanted)
 
     def run(
         self,
@@ -405,6 +458,13 @@ class Procedure:
                     state.record(ask.model, item, float(score), cost)
 
 
+def make_posterior(bank: ItemBank) -> Posterior | RobustPosterior:
+    """The posterior of a bank's response model."""
+    if bank.info.response_model == "robust-2pl":
+        return RobustPosterior(bank)
+    return Posterior(bank.parameters, bank.info.parameters)
+
+
 def _select(estimates: Estimates, rows: NDArray[np.intp]) -> Estimates:
     """Beliefs about some of the models."""
     return replace(
@@ -415,5 +475,5 @@ def _select(estimates: Estimates, rows: NDArray[np.intp]) -> Estimates:
         score_cov=estimates.score_cov[np.ix_(rows, rows)],
         level=estimates.level[rows],
         level_cov=estimates.level_cov[np.ix_(rows, rows)],
-        weights=estimates.weights[rows],
+        pair_var=None if estimates.pair_var is None else estimates.pair_var[np.ix_(rows, rows)],
     )

@@ -105,8 +105,20 @@ def probability_better(level: FloatArray, cov: FloatArray) -> FloatArray:
     >>> round(float(p[0, 1]), 4)  # Phi(1)
     0.8413
     """
+    return probability_from(level, difference_variance(cov))
+
+
+def pair_variance(estimates: Estimates) -> FloatArray:
+    """Variance of every difference of two levels, shape (m, m)."""
+    if estimates.pair_var is not None:
+        return estimates.pair_var
+    return difference_variance(estimates.level_cov)
+
+
+def probability_from(level: FloatArray, variance: FloatArray) -> FloatArray:
+    """P(level_i > level_j), shape (m, m), from the variances of differences, shape (m, m)."""
     difference = level[:, None] - level[None, :]
-    sd = np.sqrt(difference_variance(cov))
+    sd = np.sqrt(variance)
     with np.errstate(invalid="ignore", divide="ignore"):
         z = np.where(sd > 0.0, difference / sd, np.sign(difference) * np.inf)
     z = np.where(difference == 0.0, 0.0, z)
@@ -163,7 +175,7 @@ def judge_pairs(estimates: Estimates, rule: DecisionRule) -> list[Pair]:
     if not every:
         return []
     required = required_pairs(ranked, rule.pairs)
-    p = probability_better(estimates.level, estimates.level_cov)
+    p = probability_from(estimates.level, pair_variance(estimates))
     p_values = np.array([2.0 * min(p[a, b], 1.0 - p[a, b]) for a, b in every])
     alpha = 1.0 - rule.confidence
     if rule.correction == "holm":

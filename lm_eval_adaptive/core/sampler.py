@@ -1,7 +1,7 @@
 """Which items to ask a model next.
 
-This module owns item choice: maximum Fisher information and two baselines. It imports numpy and
-the posterior's type; who is asked is the ranker's business. A sampler never returns an item that
+This module owns item choice: maximum information and two baselines. It imports numpy and the
+posteriors; who is asked is the ranker's business. A sampler never returns an item that
 is administered, pending or not available, and breaks ties by the bank's row order.
 """
 
@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from lm_eval_adaptive.core.joint import Prospects
+from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.posterior import Estimates, Posterior
+    from lm_eval_adaptive.core.joint import Latent
+    from lm_eval_adaptive.core.posterior import Estimates
+    from lm_eval_adaptive.core.robust import RobustPosterior
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
@@ -76,6 +82,8 @@ class FisherSampler:
         """See :meth:`Sampler.pick`."""
         free = available.copy()
         free[pending] = False
+        assert estimates.weights is not None
+        assert estimates.grid is not None
         weights = estimates.weights[model]
         with np.errstate(divide="ignore"):
             log_weights = np.log(weights)
@@ -125,8 +133,101 @@ class OrderSampler:
         return [int(item) for item in mine[free[mine]][:count]]
 
 
+class SharedSampler:
+    """The items that lower the variance of full scores most, the same for all models of a round.
+
+    For each model that is asked, an item's worth is the fall of the variance of its full score,
+    relative to the best item's (:class:`~lm_eval_adaptive.core.joint.Prospects`); the group asks
+    the items with the greatest sum. Items are shared because what is off about an item is off for
+    all models, and drops out of their differences. Items chosen count as asked at once.
+    """
+
+    def pick(
+        self,
+        model: int,
+        estimates: Estimates,
+        available: BoolArray,
+        pending: list[int],
+        count: int,
+        costs: FloatArray | None = None,
+    ) -> list[int]:
+        """See :meth:`Sampler.pick`."""
+        free = np.zeros((len(estimates.theta), len(available)), dtype=bool)
+        free[model] = available
+        free[model, pending] = False
+        rows = None if costs is None else np.repeat(costs[None, :], len(free), axis=0)
+        return self.choose({model: count}, estimates.latents, free, rows, pending)[model]
+
+    def choose(
+        self,
+        wanted: dict[int, int],
+        latents: Sequence[Latent],
+        free: BoolArray,
+        costs: FloatArray | None,
+        pending: Sequence[int] = (),
+    ) -> dict[int, list[int]]:
+        """Items for several models, shared as far as their counts and free items allow.
+
+        Args:
+            wanted: How many items to ask, by row of the model.
+            latents: Posteriors under each view.
+            free: Shape (m, n), items each model may still be asked.
+            costs: Expected cost, shape (m, n); None where all cost the same.
+            pending: Items that all of the models were sent and have not answered.
+
+        Returns:
+            Items by row, in the order of choice.
+        """
+        prospects = Prospects(latents)
+        for item in pending:
+            prospects.ask(item, list(wanted))
+        free = free.copy()
+        chosen: dict[int, list[int]] = {model: [] for model in wanted}
+        for step in range(max(wanted.values(), default=0)):
+            who = [model for model, count in wanted.items() if count > step and free[model].any()]
+            groups = [who] if who and free[who].all(axis=0).any() else [[model] for model in who]
+            for group in groups:
+                worth = np.zeros(free.shape[1])
+                for model in group:
+                    price = 1.0 if costs is None else costs[model] / costs[model].mean()
+                    worth = worth + prospects.worth(model) / price
+                item = int(np.argmax(np.where(free[group].all(axis=0), worth, -np.inf)))
+                for model in group:
+                    chosen[model].append(item)
+                free[group, item] = False
+                prospects.ask(item, group)
+        return chosen
+
+
+def plan_items(
+    sampler: Sampler | SharedSampler,
+    wanted: dict[int, int],
+    estimates: Estimates,
+    free: BoolArray,
+    costs: FloatArray,
+) -> dict[int, list[int]]:
+    """Items of a round for several models, by row.
+
+    Args:
+        sampler: How items are chosen.
+        wanted: How many items each model is asked, by row.
+        estimates: Beliefs from the answers so far.
+        free: Shape (m, n), items each model may still be asked.
+        costs: Expected cost of each item for each model, shape (m, n).
+    """
+    if isinstance(sampler, SharedSampler):
+        return sampler.choose(wanted, estimates.latents, free, costs)
+    return {
+        model: sampler.pick(model, estimates, free[model], [], count, costs[model])
+        for model, count in wanted.items()
+    }
+
+
 def make_sampler(
-    name: str, posterior: Posterior, item_rest_correlation: FloatArray, rng: np.random.Generator
+    name: str,
+    posterior: Posterior | RobustPosterior,
+    item_rest_correlation: FloatArray,
+    rng: np.random.Generator,
 ) -> Sampler:
     """The sampler of that name.
 
@@ -137,7 +238,7 @@ def make_sampler(
         UsageError: There is no sampler of that name.
     """
     if name == "fisher":
-        return FisherSampler(posterior)
+        return FisherSampler(posterior) if isinstance(posterior, Posterior) else SharedSampler()
     if name == "static":
         worth = np.where(np.isfinite(item_rest_correlation), item_rest_correlation, -2.0)
         return OrderSampler(np.argsort(-worth, kind="stable"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive import __version__
-from lm_eval_adaptive.core.calibration import calibrate
+from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import read_scores
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.harness.config import metric_and_filter

@@ -207,7 +207,7 @@ def _find_bank(
     sha256: str, response_model: str, folder: Path, words: Sequence[str]
 ) -> tuple[ItemBank | None, list[str]]:
     """The bank of a given hash: where the command line, the run's or the tasks' folders have it."""
-    from lm_eval_adaptive.core.calibration import refit
+    from lm_eval_adaptive.core.build import refit
     from lm_eval_adaptive.harness.run import tasks_folder
 
     named: list[Path] = []

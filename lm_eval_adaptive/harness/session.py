@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.core.calibration import refit
+from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Ask, Procedure, Round
 from lm_eval_adaptive.errors import BankError, DataError, TaskError
 from lm_eval_adaptive.harness.calibrate import match_documents

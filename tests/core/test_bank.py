@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lm_eval_adaptive.core.bank import METADATA_KEY, SCHEMA, BankInfo, ItemBank
-from lm_eval_adaptive.core.calibration import calibrate
+from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale

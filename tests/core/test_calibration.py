@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import pearsonr
 
-from lm_eval_adaptive.core.calibration import (
-    calibrate,
-    calibrate_items,
-    choose_response_model,
-    completed_means,
-    correlations,
-    refit,
-)
+from lm_eval_adaptive.core.build import calibrate, choose_response_model, refit
+from lm_eval_adaptive.core.calibration import calibrate_items, completed_means, correlations
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import allocation_value, probability_better

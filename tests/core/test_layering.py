@@ -36,7 +36,7 @@ names = [each.name for each in pkgutil.walk_packages(core.__path__, core.__name_
 for name in names:
     importlib.import_module(name)
 
-from lm_eval_adaptive.core.calibration import calibrate
+from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
 rng = np.random.default_rng(0)

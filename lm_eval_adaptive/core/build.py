@@ -1,0 +1,199 @@
+"""From raw scores to a bank.
+
+This module owns the making of a bank: range, response model, fit, cross-validated correction and
+notices. It imports the fits, the bank's shape and the default inference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
+from lm_eval_adaptive.core.response import RESPONSE_MODELS
+from lm_eval_adaptive.core.robust import corrected
+from lm_eval_adaptive.core.scale import ScoreScale
+from lm_eval_adaptive.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.matrix import ScoreMatrix
+    from lm_eval_adaptive.core.response import ResponseModelName
+
+    FloatArray = NDArray[np.float64]
+
+
+def choose_response_model(scores: FloatArray) -> ResponseModelName:
+    """The response model that ``auto`` stands for: by the kind of scores alone.
+
+    Args:
+        scores: Shape (C, n), in [0, 1], NaN where not asked.
+
+    Returns:
+        ``bernoulli-2pl`` where every score is 0 or 1, ``robust-2pl`` otherwise.
+    """
+    seen = scores[np.isfinite(scores)]
+    return "bernoulli-2pl" if bool(np.isin(seen, (0.0, 1.0)).all()) else "robust-2pl"
+
+
+def calibrate(
+    matrix: ScoreMatrix,
+    *,
+    task: str,
+    metric: str,
+    filter: str = "none",  # noqa: A002  the harness's word
+    score_range: tuple[float, float] | None = None,
+    clip: bool = False,
+    higher_is_better: bool = True,
+    response_model: str = "auto",
+    notices: Sequence[str] = (),
+    **info: Any,
+) -> ItemBank:
+    """Make a bank from raw scores.
+
+    Args:
+        matrix: Raw scores, models x items, NaN where a model has none. Item attributes named
+            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``input_tokens`` and ``output_tokens`` go
+            into the bank.
+        task: The harness task the scores belong to.
+        metric: The metric.
+        filter: The filter.
+        score_range: Raw values that map to 0 and 1; observed in the scores when None.
+        clip: Clip scores outside a given range and count them, instead of refusing.
+        higher_is_better: The metric's direction.
+        response_model: ``auto``, or one of the response models.
+        notices: Lines to keep with the bank.
+        **info: Further fields of :class:`~lm_eval_adaptive.core.bank.BankInfo`.
+
+    Returns:
+        The bank, not saved yet.
+
+    Raises:
+        DataError: Fewer than 3 models, a score outside a declared range, or scores that do not
+            vary.
+        UsageError: The response model is not known.
+    """
+    if response_model not in ("auto", *RESPONSE_MODELS):
+        raise UsageError(
+            f"--response_model must be auto, {', '.join(RESPONSE_MODELS)}; got {response_model!r}"
+        )
+    if len(matrix.models) < MIN_MODELS:
+        raise DataError(
+            f"calibration needs at least {MIN_MODELS} models, got {len(matrix.models)} "
+            f"({', '.join(matrix.models) or 'none'}); add runs of other models with --samples or "
+            "--scores"
+        )
+    notes = list(notices)
+    answered: NDArray[np.bool_] = np.asarray(np.isfinite(matrix.scores).any(axis=0))
+    if not answered.all():
+        notes.append(f"left out {int((~answered).sum())} item(s) without any score")
+        matrix = matrix.select_items(answered)
+    raw = matrix.scores
+    if not raw.size:
+        raise DataError("there is no score to calibrate from; check the metric and the files")
+    if score_range is None:
+        lo, hi = float(np.nanmin(raw)), float(np.nanmax(raw))
+    else:
+        lo, hi = score_range
+    scale = ScoreScale(lo, hi, higher_is_better)
+    outside = np.isfinite(raw) & scale.outside(raw)
+    if outside.any():
+        row, column = (int(each) for each in np.argwhere(outside)[0])
+        count = int(outside.sum())
+        if not clip:
+            raise DataError(
+                f"{count} score(s) lie outside the declared range [{lo:g}, {hi:g}], the first is "
+                f"{raw[row, column]:g} of {matrix.models[row]} on item "
+                f"{matrix.items[column][:12]}; give the metric's true range with --range LO,HI, or "
+                "--clip to clip and count them"
+            )
+        notes.append(f"clipped {count} of {int(np.isfinite(raw).sum())} scores to [{lo:g}, {hi:g}]")
+    scores = scale.to_score(raw)
+    name = (
+        choose_response_model(scores)
+        if response_model == "auto"
+        else cast("ResponseModelName", response_model)
+    )
+    fit = calibrate_items(scores, name)
+    counts = np.isfinite(scores).sum(axis=1)
+    models = tuple(
+        CalibrationModel(
+            model,
+            float(fit.theta[row]),
+            float(fit.mean_score[row]),
+            float(scale.to_raw(fit.mean_score[row])),
+            int(counts[row]),
+        )
+        for row, model in enumerate(matrix.models)
+    )
+    dropped = [reason for reason in fit.reason if reason]
+    notes += [
+        f"{dropped.count(reason)} item(s) are not asked: {reason}"
+        for reason in sorted(set(dropped))
+    ]
+    columns = matrix.item_attributes or {}
+    n = len(matrix.items)
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(str(each) for each in columns[key]) if key in columns else ("",) * n
+
+    def numbers(key: str) -> FloatArray:
+        return np.asarray(columns.get(key, np.full(n, np.nan)), dtype=np.float64)
+
+    doc_id = columns.get("doc_id", np.arange(n))
+    bank = ItemBank(
+        info=BankInfo(
+            task=task,
+            metric=metric,
+            filter=filter,
+            scale=scale,
+            range_source="observed" if score_range is None else "declared",
+            response_model=name,
+            parameters=fit.parameters,
+            models=models,
+            clipped=float(outside.sum() / np.isfinite(raw).sum()),
+            notices=tuple(notes),
+            **info,
+        ),
+        parameters=fit.items,
+        content_hash=matrix.items,
+        doc_id=np.asarray(doc_id, dtype=np.int_),
+        doc_hash=texts("doc_hash"),
+        prompt_hash=texts("prompt_hash"),
+        kept=fit.kept,
+        reason=fit.reason,
+        n_scores=np.isfinite(scores).sum(axis=0),
+        mean_score=np.nanmean(scores, axis=0),
+        item_rest_correlation=fit.item_rest_correlation,
+        input_tokens=numbers("input_tokens"),
+        output_tokens=numbers("output_tokens"),
+        scores=scores,
+    )
+    return corrected(bank)
+
+
+def refit(bank: ItemBank, response_model: str) -> ItemBank:
+    """The same bank under another response model, fitted to the scores it holds."""
+    if response_model in ("auto", bank.info.response_model):
+        return bank
+    fit = calibrate_items(bank.scores, cast("ResponseModelName", response_model))
+    models = tuple(
+        replace(model, theta=float(theta))
+        for model, theta in zip(bank.info.models, fit.theta, strict=True)
+    )
+    info = replace(
+        bank.info,
+        response_model=fit.items.model,
+        parameters=fit.parameters,
+        models=models,
+        correction={},
+    )
+    return corrected(
+        replace(bank, info=info, parameters=fit.items, kept=fit.kept, reason=fit.reason)
+    )

@@ -1,0 +1,257 @@
+"""The joint posterior of several models under ``robust-2pl``, and the worth of the next item.
+
+This module owns the run-time side of the views; it imports numpy, scipy and the views. All models
+are inferred together, because an item whose difficulty is a little off is off for every model that
+was asked it: that error is common to them and drops out of their differences. The posterior is
+computed anew from all answers, so their order does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lm_eval_adaptive.core.views import PRIOR_SD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.views import Curve, View
+
+    FloatArray = NDArray[np.float64]
+    BoolArray = NDArray[np.bool_]
+
+# Passes of Gauss-Newton; the linear view needs them only for its factors' uncertain loadings.
+LOGISTIC_PASSES = 5
+LINEAR_PASSES = 3
+# Logistic abilities are held within these, standardised; beyond them curves are flat.
+THETA_BOUND = 4.5
+# Added variance that takes a model out of an item it was not asked.
+_NOT_ASKED = 1e6
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Posterior of m models' latent values under one view.
+
+    Attributes:
+        view: The view.
+        mean: Theta and factor scores, shape (m, q).
+        cov: Their covariance, shape (m q, m q), a model's values together.
+        curve: The curve at the abilities found, over all n items.
+    """
+
+    view: View
+    mean: FloatArray
+    cov: FloatArray
+    curve: Curve
+
+    def own_cov(self, model: int) -> FloatArray:
+        """Covariance of one model's latent values, shape (q, q)."""
+        q = self.mean.shape[1]
+        return self.cov[model * q : (model + 1) * q, model * q : (model + 1) * q]
+
+
+def latent_posterior(view: View, responses: FloatArray) -> Latent:
+    """Gauss-Newton for all models' latent values at once.
+
+    Scores of the models asked item i have mean mu_i(theta) + f' w_i and covariance
+    s_i^2 (I + sum_k f_ak f_bk c_ik) + grad_a' Sigma_i grad_b: noise, uncertain loadings, and the
+    calibration error of the item's curve, which is common to the models. Priors: theta and factor
+    scores N(0, PRIOR_SD^2), independent.
+
+    Args:
+        view: n items.
+        responses: Scores, shape (m, n), NaN where not asked.
+
+    Returns:
+        The posterior; the prior where nothing was asked.
+    """
+    m, q = len(responses), view.latent
+    precision = np.full(q, 1.0 / PRIOR_SD**2)
+    prior = np.kron(np.eye(m), np.diag(precision))
+    mean: FloatArray = np.zeros((m, q))
+    cov = np.asarray(np.kron(np.eye(m), np.diag(1.0 / precision)), dtype=np.float64)
+    answered = np.isfinite(responses)
+    items = np.flatnonzero(answered.any(axis=0))
+    asked = answered[:, items]
+    scores = np.where(asked, responses[:, items], 0.0)
+    part = view.take(items)
+    for _ in range((LOGISTIC_PASSES if view.logistic else LINEAR_PASSES) if len(items) else 0):
+        curve = part.curve(mean[:, 0])
+        spread = _score_covariance(part, curve, mean, cov, asked)
+        weight = np.asarray(np.linalg.inv(spread), dtype=np.float64)
+        both = asked.T[:, :, None] & asked.T[:, None, :]
+        weight = np.asarray(np.where(both, weight, 0.0)).transpose(1, 2, 0)  # m, m, items
+        loads = np.concatenate(
+            [curve.slope[:, None, :], np.broadcast_to(part.loadings, (m, *part.loadings.shape))],
+            axis=1,
+        )  # m, q, items
+        target = np.where(asked, scores - curve.mean + curve.slope * mean[:, :1], 0.0)
+        weighted = loads[:, None] * weight[:, :, None, :]  # m, m, q, items
+        hessian = np.matmul(weighted, loads.transpose(0, 2, 1)[None])  # m, m, q, q
+        hessian = hessian.transpose(0, 2, 1, 3).reshape(m * q, m * q) + prior
+        gradient = np.matmul(weighted, target[None, :, :, None])[..., 0].sum(axis=1).reshape(-1)
+        cov = np.asarray(np.linalg.inv(hessian), dtype=np.float64)
+        mean = (cov @ gradient).reshape(m, q)
+        if view.logistic:
+            mean[:, 0] = np.clip(mean[:, 0], -THETA_BOUND, THETA_BOUND)
+    return Latent(view, mean, cov, view.curve(mean[:, 0]))
+
+
+def _score_covariance(
+    view: View, curve: Curve, mean: FloatArray, cov: FloatArray, asked: BoolArray
+) -> FloatArray:
+    """Covariance of the models' scores on each item, given their latent values: (items, m, m)."""
+    m, q = mean.shape
+    var_first, cross, var_second = view.item_cov
+    common = np.einsum("al,bl->lab", curve.by_first, curve.by_first * var_first)
+    common += np.einsum("al,bl->lab", curve.by_first, curve.by_second * cross)
+    common += np.einsum("al,bl->lab", curve.by_second, curve.by_first * cross)
+    common += np.einsum("al,bl->lab", curve.by_second, curve.by_second * var_second)
+    each = np.arange(m)
+    if q > 1:
+        uncertain = view.noise * view.loading_var  # q - 1, items
+        f = mean[:, 1:]
+        common += (
+            ((f[:, None] * f[None, :]).reshape(m * m, q - 1) @ uncertain)
+            .reshape(m, m, -1)
+            .transpose(2, 0, 1)
+        )
+        own = np.diag(cov).reshape(m, q)[:, 1:]
+        common[:, each, each] += (own @ uncertain).T
+    common[:, each, each] += view.noise[:, None]
+    both = asked.T[:, :, None] & asked.T[:, None, :]
+    found: FloatArray = np.where(both, common, 0.0)
+    found[:, each, each] += np.where(asked.T, 0.0, _NOT_ASKED)
+    return found
+
+
+def full_scores(latent: Latent, responses: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Full-benchmark scores of m models, and their covariance.
+
+    The mean over items of what was observed, and of mu + f' w where it was not. The error is that
+    of the latent values and, for items not asked, noise and calibration error.
+
+    Args:
+        latent: The posterior.
+        responses: Shape (m, n), NaN where not asked.
+
+    Returns:
+        Shapes (m,) and (m, m).
+    """
+    view, curve, mean = latent.view, latent.curve, latent.mean
+    m, n = responses.shape
+    q = mean.shape[1]
+    unasked = ~np.isfinite(responses)
+    f = mean[:, 1:]
+    score = np.where(unasked, curve.mean + f @ view.loadings, responses).sum(axis=1) / n
+    by_latent = np.zeros((m, m, q))
+    each = np.arange(m)
+    by_latent[each, each, 0] = (curve.slope * unasked).sum(axis=1) / n
+    by_latent[each, each, 1:] = unasked @ view.loadings.T / n
+    flat = by_latent.reshape(m, m * q)
+    cov = flat @ latent.cov @ flat.T
+    for a in range(m):
+        for b in range(a, m):
+            error = curve.item_covariance(view.item_cov, a, b)
+            error = error + view.noise * ((f[a] * f[b]) @ view.loading_var + (a == b))
+            extra = float(error[unasked[a] & unasked[b]].sum()) / n**2
+            cov[a, b] += extra
+            if a != b:
+                cov[b, a] += extra
+    return score, cov
+
+
+def misfit(latent: Latent, responses: FloatArray) -> FloatArray:
+    """Mean squared standardised residual of each model's answers, shape (m,), near 1 where it fits.
+
+    Single values are cut at 6, so that one odd answer does not condemn a model; 1 where nothing was
+    asked.
+    """
+    view, curve, mean = latent.view, latent.curve, latent.mean
+    found = np.ones(len(responses))
+    for a, scores in enumerate(responses):
+        asked = np.isfinite(scores)
+        if not asked.any():
+            continue
+        f = mean[a, 1:]
+        residual = scores[asked] - curve.mean[a, asked] - f @ view.loadings[:, asked]
+        spread = view.noise * (1.0 + f**2 @ view.loading_var)
+        spread = spread + curve.item_covariance(view.item_cov, a, a)
+        found[a] = float(np.minimum(residual**2 / spread[asked], 6.0).mean())
+    return found
+
+
+@dataclass
+class _Prospect:
+    """What asking one model each item would do, under one view; updated as items are chosen."""
+
+    cov: FloatArray  # latent covariance, (q, q)
+    loads: FloatArray  # latent derivatives of each item's score, (q, n)
+    var: FloatArray  # variance of each item's expected score, (n,)
+    with_score: FloatArray  # its covariance with the full score, (n,)
+    noise: FloatArray  # variance of an answer about it, (n,)
+
+    @property
+    def gain(self) -> FloatArray:
+        """Fall of the full score's variance if the item were asked, shape (n,)."""
+        return np.asarray(self.with_score**2 / (self.var + self.noise))
+
+    def ask(self, item: int) -> None:
+        """Count an item as asked: its answer is unknown, but not how much it will tell."""
+        load = self.loads[:, item]
+        moved = self.cov @ load
+        total = float(load @ moved) + float(self.noise[item])
+        shared = moved @ self.loads
+        self.var = self.var - shared**2 / total
+        self.with_score = self.with_score - self.with_score[item] * shared / total
+        self.cov = self.cov - np.outer(moved, moved) / total
+
+
+class Prospects:
+    """Worth of every item for every model, with items already chosen taken into account.
+
+    The worth of an item for a model is the fall of the variance of its full score, relative to the
+    best item's, averaged over the views. The error that an item's height has in common for all
+    models is left out: it drops out of differences between models that are asked the same items.
+
+    Args:
+        latents: Posteriors under each view.
+    """
+
+    def __init__(self, latents: Sequence[Latent]) -> None:
+        self._views: list[list[_Prospect]] = []
+        for latent in latents:
+            view, curve = latent.view, latent.curve
+            rows = []
+            for a in range(len(latent.mean)):
+                cov = latent.own_cov(a).copy()
+                loads = np.concatenate([curve.slope[a : a + 1], view.loadings])
+                of_score = np.concatenate([[curve.slope[a].mean()], view.loadings.mean(axis=1)])
+                spread = cov @ loads
+                uncertain = latent.mean[a, 1:] ** 2 + np.diag(cov)[1:]
+                noise = curve.by_first[a] ** 2 * view.item_cov[0]
+                noise = noise + view.noise * (1.0 + uncertain @ view.loading_var)
+                rows.append(
+                    _Prospect(cov, loads, (loads * spread).sum(axis=0), of_score @ spread, noise)
+                )
+            self._views.append(rows)
+        self._scale = [
+            max(float(each.gain.max()) for each in rows) or 1e-300 for rows in self._views
+        ]
+
+    def worth(self, model: int) -> FloatArray:
+        """Worth of each item for a model, shape (n,)."""
+        each = [rows[model].gain / top for rows, top in zip(self._views, self._scale, strict=True)]
+        return np.asarray(np.mean(each, axis=0))
+
+    def ask(self, item: int, models: Sequence[int]) -> None:
+        """Count an item as asked of some models."""
+        for rows in self._views:
+            for model in models:
+                rows[model].ask(item)

@@ -1,0 +1,262 @@
+"""Views: how scores depend on ability, and on what models share besides ability.
+
+This module owns the calibration side of ``robust-2pl``'s inference; it imports numpy, scipy and the
+item parameters. A view is a curve of expected scores in theta plus a few *factors*: directions in
+which calibration models differ beyond their ability (style, length, language). Their loadings are
+shrunk by how much of them is noise. Two views are fitted, one with a logistic curve (the bank's own
+columns) and one with a straight line: they err differently, so their mean errs less than either,
+and their disagreement tells how far to trust it.
+
+The formulas are this project's own; the shrinkage of the factors is empirical Bayes for a
+probabilistic principal component model (Tipping and Bishop 1999, J. R. Statist. Soc. B 61:611-622).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse.linalg import eigsh
+from scipy.special import expit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.response import ItemParameters
+
+    FloatArray = NDArray[np.float64]
+
+# Most factors; with C calibration models at most C - 3. Between 8 and 15 made no difference.
+MAX_FACTORS = 10
+# Standard deviation of ability and factor scores of a model yet unseen: new models lie further out
+# than those that calibrated.
+PRIOR_SD = 2.0
+# Weight, in degrees of freedom, of the common noise in each item's own.
+LINEAR_NOISE_DF = 6.0
+LOGISTIC_NOISE_DF = 8.0
+# Where a dense eigendecomposition of models x models becomes slow.
+MANY_MODELS = 400
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Expected scores at some abilities, with their derivatives; all arrays (m, n).
+
+    Attributes:
+        mean: Expected score.
+        slope: Derivative by theta.
+        by_first: Derivative by an item's first parameter (log a, or the line's slope).
+        by_second: Derivative by its second (d, or the line's height).
+    """
+
+    mean: FloatArray
+    slope: FloatArray
+    by_first: FloatArray
+    by_second: FloatArray
+
+    def item_covariance(self, cov: FloatArray, a: int, b: int) -> FloatArray:
+        """Covariance of two models' expected scores by the items' calibration error, shape (n,)."""
+        return np.asarray(
+            self.by_first[a] * self.by_first[b] * cov[0]
+            + (self.by_first[a] * self.by_second[b] + self.by_second[a] * self.by_first[b]) * cov[1]
+            + self.by_second[a] * self.by_second[b] * cov[2]
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """A curve and factors for n items.
+
+    Attributes:
+        logistic: mean = expit(e^first theta + second); else mean = first theta + second.
+        first: Shape (n,).
+        second: Shape (n,).
+        item_cov: Calibration variances and covariance of the two: (var first, cov, var second),
+            shape (3, n).
+        loadings: Shape (k, n): change of the score by one unit of a factor score.
+        loading_var: Their posterior variances, shape (k, n), in units of ``noise``.
+        noise: Variance of a score about curve and factors, shape (n,).
+    """
+
+    logistic: bool
+    first: FloatArray
+    second: FloatArray
+    item_cov: FloatArray
+    loadings: FloatArray
+    loading_var: FloatArray
+    noise: FloatArray
+
+    @property
+    def latent(self) -> int:
+        """Number of latent values of a model: theta and its factor scores."""
+        return len(self.loadings) + 1
+
+    def take(self, items: NDArray[np.intp]) -> View:
+        """The view of some of the items."""
+        return View(
+            self.logistic,
+            self.first[items],
+            self.second[items],
+            self.item_cov[:, items],
+            self.loadings[:, items],
+            self.loading_var[:, items],
+            self.noise[items],
+        )
+
+    def curve(self, theta: FloatArray) -> Curve:
+        """The curve at abilities of shape (m,)."""
+        t = theta[:, None]
+        if not self.logistic:
+            ones = np.ones((len(theta), len(self.first)))
+            return Curve(self.second + self.first * t, self.first * ones, t * ones, ones)
+        a = np.exp(self.first)
+        mean = expit(a * t + self.second)
+        spread = mean * (1.0 - mean)
+        return Curve(mean, spread * a, spread * a * t, spread)
+
+
+def fit_views(scores: FloatArray, theta: FloatArray, items: ItemParameters) -> tuple[View, View]:
+    """Both views of a calibrated bank.
+
+    Args:
+        scores: Calibration scores, shape (C, n), NaN where not asked.
+        theta: Abilities of the calibration models under ``items``, shape (C,), standardised.
+        items: The bank's ``robust-2pl`` parameters.
+
+    Returns:
+        The logistic view and the linear one.
+    """
+    return _logistic_view(scores, theta, items), _linear_view(scores)
+
+
+def _logistic_view(scores: FloatArray, theta: FloatArray, items: ItemParameters) -> View:
+    """The bank's curves, with factors of what they leave."""
+    a, b = items.discrimination, items.difficulty
+    cov = items.covariance
+    # From (b, a) to (log a, d) with d = -a b; the inverse of what calibration did.
+    var_log_a = cov[:, 1, 1] / a**2
+    cross = -cov[:, 0, 1] - b * cov[:, 1, 1] / a
+    var_d = a**2 * cov[:, 0, 0] + b**2 * cov[:, 1, 1] + 2.0 * a * b * cov[:, 0, 1]
+    residual = scores - expit(a * (theta[:, None] - b))
+    noise = items.noise**2
+    found = _factors(residual, noise, LOGISTIC_NOISE_DF)
+    item_cov = np.array([var_log_a, cross, var_d]) * (found.noise / noise)
+    return View(True, np.log(a), -a * b, item_cov, found.loadings, found.loading_var, found.noise)
+
+
+def _linear_view(scores: FloatArray) -> View:
+    """Straight lines in a model's standardised mean score, with factors of what they leave."""
+    filled = fill_missing(scores)
+    models, n = filled.shape
+    means = filled.mean(axis=1)
+    t = (means - means.mean()) / (means.std() + 1e-9)
+    height = filled.mean(axis=0)
+    centred = filled - height
+    own_slope = t @ centred / models
+    residual = np.where(np.isfinite(scores), centred - t[:, None] * own_slope, np.nan)
+    seen = np.isfinite(scores).sum(axis=0)
+    squares = np.nansum(residual**2, axis=0)
+    common = squares.sum() / max(float((seen - 2).sum()), 1.0)
+    noise = (squares + LINEAR_NOISE_DF * common) / (np.maximum(seen - 2, 0) + LINEAR_NOISE_DF)
+    noise = np.maximum(noise, 1e-9)
+    # Slopes follow an item's height and noise; each is shrunk to what they predict.
+    design = np.stack([np.ones(n), height, height**2, np.sqrt(noise)], axis=1)
+    predicted = _ridge(design, own_slope, 1.0 / noise, 1e-6)
+    weight = 1.0 / (noise / models + (noise / models).mean())
+    spread = ((own_slope - predicted) ** 2 - noise / models) * weight
+    prior_var = max(spread.sum() / weight.sum(), 0.01 * float((own_slope**2).mean()), 1e-12)
+    found = _factors(residual, noise, LINEAR_NOISE_DF)
+    ratio = found.noise / prior_var
+    slope = (models * own_slope + ratio * predicted) / (models + ratio)
+    item_cov = np.array([found.noise / (models + ratio), np.zeros(n), found.noise / models])
+    return View(False, slope, height, item_cov, found.loadings, found.loading_var, found.noise)
+
+
+def _ridge(design: FloatArray, y: FloatArray, weight: FloatArray, penalty: float) -> FloatArray:
+    """Fitted values of a weighted regression with a small ridge."""
+    gram = design.T @ (design * weight[:, None])
+    gram = gram + penalty * weight.mean() * np.eye(design.shape[1])
+    return np.asarray(design @ np.linalg.solve(gram, design.T @ (y * weight)))
+
+
+def fill_missing(scores: FloatArray, rounds: int = 20) -> FloatArray:
+    """Missing cells by regression of each item on ability, repeated; others are left alone."""
+    missing = ~np.isfinite(scores)
+    if not missing.any():
+        return scores
+    start = np.nanmean(scores, axis=0)
+    filled = np.where(missing, start, scores)
+    for _ in range(rounds):
+        means = filled.mean(axis=1)
+        t = (means - means.mean()) / (means.std() + 1e-9)
+        height = filled.mean(axis=0)
+        slope = t @ (filled - height) / (len(scores) + 2.0)
+        filled = np.where(missing, np.clip(height + t[:, None] * slope, 0.0, 1.0), scores)
+    return filled
+
+
+@dataclass(frozen=True)
+class _Factors:
+    loadings: FloatArray
+    loading_var: FloatArray
+    noise: FloatArray
+
+
+def _factors(residual: FloatArray, noise: FloatArray, prior_df: float) -> _Factors:
+    """Shrunk factors of residuals.
+
+    Factor scores are the leading eigenvectors of the models' standardised residual products, with
+    unit mean square. Loadings of factor k have prior variance v_k, the excess of their mean square
+    over what noise alone would give; what a factor explains is taken out of the noise.
+
+    Args:
+        residual: Shape (C, n), NaN where not asked.
+        noise: Variance of the residuals, shape (n,).
+        prior_df: Weight of the common noise in each item's own, degrees of freedom.
+
+    Returns:
+        Loadings and their variances, shape (k, n), and the noise left, shape (n,).
+    """
+    models, n = residual.shape
+    seen = np.isfinite(residual).sum(axis=0).astype(np.float64)
+    e = np.where(np.isfinite(residual), residual, 0.0)
+    e = e - e.mean(axis=0)
+    count = max(min(MAX_FACTORS, models - 3), 0)
+    none = _Factors(np.zeros((0, n)), np.zeros((0, n)), noise)
+    if not count:
+        return none
+    z = e / np.sqrt(noise)
+    products = z @ z.T / n
+    vectors, total = _leading(products, count)
+    scores = vectors * np.sqrt(models)
+    loadings = scores.T @ e / models
+    spare = max(models - 2 - count, 1)
+    rest = max((float(np.trace(products)) - total) / spare, 1e-9)
+    prior_var = np.maximum((loadings**2 / noise).mean(axis=1) - rest / models, 0.0)
+    useful = prior_var > 1e-5
+    if not useful.any():
+        return none
+    scores, prior_var = scores[:, useful], prior_var[useful, None]
+    ratio = np.broadcast_to(1.0 / prior_var, (len(prior_var), n))
+    left = noise
+    for _ in range(3):
+        loadings = scores.T @ e / (models + ratio)
+        squares = ((e - scores @ loadings) ** 2).sum(axis=0)
+        df = np.maximum(seen - 2.0 - (models / (models + ratio)).sum(axis=0), 1.0)
+        common = squares.sum() / df.sum()
+        left = np.maximum((squares + prior_df * common) / (df + prior_df), 1e-9)
+        ratio = left / (prior_var * noise)
+    return _Factors(loadings, 1.0 / (models + ratio), left)
+
+
+def _leading(products: FloatArray, count: int) -> tuple[FloatArray, float]:
+    """The leading eigenvectors of a symmetric matrix, and the sum of their eigenvalues."""
+    models = len(products)
+    if models > MANY_MODELS:
+        values, vectors = eigsh(products, k=count, v0=np.ones(models))
+    else:
+        values, vectors = np.linalg.eigh(products)
+        values, vectors = values[-count:], vectors[:, -count:]
+    order = np.argsort(-values, kind="stable")
+    return np.asarray(vectors[:, order]), float(values.sum())
