@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, stdtrit
 
 from lm_eval_adaptive.core.response import (
     expected_score,
@@ -67,6 +67,11 @@ class Estimates:
     def score_se(self) -> FloatArray:
         """Standard errors of the full-benchmark scores, shape (m,)."""
         return np.sqrt(np.diag(self.score_cov))
+
+    @property
+    def score_half_interval(self) -> FloatArray:
+        """Half widths of the scores' 95 % intervals, shape (m,), in [0, 1] units."""
+        return float(stdtrit(self.interval_df, 0.975)) * self.score_se
 
     @property
     def level_se(self) -> FloatArray:

@@ -273,12 +273,11 @@ class _Exam:
 
     def _called(self, procedure: Procedure, state: RunState) -> _Called:
         estimates: Estimates = procedure.estimate(state)
-        quantile = float(student.ppf(0.975, estimates.interval_df))
         return _Called(
             level=estimates.level,
             p_better=probability_from(estimates.level, pair_variance(estimates)),
             score=estimates.score,
-            half_interval=quantile * estimates.score_se,
+            half_interval=estimates.score_half_interval,
             items=float(state.administered.mean()),
             cost=float(state.spent.sum()),
         )

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCHEMA = 1
-NORMAL_95 = 1.959963984540054
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -64,6 +63,7 @@ def ranking_document(
     cost = state.spent
     raw = scale.to_raw(estimates.score)
     raw_se = estimates.score_se * scale.width
+    half = estimates.score_half_interval * scale.width
     bank = session.bank
     items_full = len(bank) * len(names)
     cost_full = float(procedure.item_costs.sum())
@@ -73,7 +73,7 @@ def ranking_document(
             "model": names[row],
             "score": float(raw[row]),
             "score_se": float(raw_se[row]),
-            "score_ci": _interval(raw[row], raw_se[row], scale.lo, scale.hi),
+            "score_ci": _interval(raw[row], half[row], scale.lo, scale.hi),
             "ability": float(estimates.theta[row]),
             "ability_se": float(estimates.theta_se[row]),
             "items": int(asked[row]),
@@ -201,9 +201,8 @@ def _ties(pairs: Sequence[Pair], active: Sequence[int]) -> dict[int, set[int]]:
     return tied
 
 
-def _interval(score: float, error: float, lo: float, hi: float) -> list[float]:
+def _interval(score: float, half: float, lo: float, hi: float) -> list[float]:
     """95 % interval of a score, within the metric's range."""
-    half = NORMAL_95 * error
     return [float(np.clip(score - half, lo, hi)), float(np.clip(score + half, lo, hi))]
 
 
@@ -240,9 +239,31 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
         found.append(
             f"{', '.join(guessed)}: no tokenizer to count with, costs are by characters / 4"
         )
+    found += _given_up(session, run)
     prompts = _prompt_mismatch(session, run)
     if prompts:
         found.append(prompts)
+    return found
+
+
+def _given_up(session: Session, run: TaskRun) -> list[str]:
+    """Pairs that were left undecided before ``max_items``, for want of a chance."""
+    if run.stop_reason != "max_items":
+        return []
+    procedure = session.procedure
+    estimates = procedure.estimate(run.state)
+    found = []
+    for pair in procedure.pairs(run.state, estimates):
+        least = int(run.state.administered[[pair.a, pair.b]].min())
+        if not (pair.required and pair.verdict == "undecided" and least < procedure.max_items):
+            continue
+        chance = procedure.chance(run.state, estimates, pair)
+        if chance < procedure.config.futility:
+            found.append(
+                f"{session.names[pair.a]} and {session.names[pair.b]} were given up after {least} "
+                f"items: {procedure.max_items} each would tell them apart with a chance of "
+                f"{chance:.1%} only; --equivalence D says how small a difference counts as none"
+            )
     return found
 
 

@@ -406,45 +406,28 @@ def _valid_answers(view: TaskView) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
-    """Score and interval after every answer, by the posterior itself.
+    """Score and 95 % interval after every answer, as the run recorded them.
 
-    None where they cannot be had, or do not end at the ranking's own numbers (another bank or other
-    document ids): then the recorded abilities are drawn. Where the run widened its errors, the
-    intervals are widened by the same factor, so that they end at the ranking's.
+    None where it did not (a ranking of an older version): then the abilities are drawn.
     """
-    if view.bank is None or not view.answers:
-        return None
-    from lm_eval_adaptive.core.posterior import Posterior
-
-    bank, scale = view.bank, view.bank.info.scale
-    item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-    posterior = Posterior(bank.parameters, bank.info.parameters)
-    final = {entry["model"]: entry for entry in view.ranking["ranking"]}
+    lo, hi = view.ranking["bank"].get("range", [-np.inf, np.inf])
     curves = {}
-    for model, records in _valid_answers(view).items():
-        if any(int(record["doc_id"]) not in item_of for record in records):
+    for entry in view.ranking["ranking"]:
+        mine = [step for step in view.ranking["trace"] if step["model"] == entry["model"]]
+        if any("estimate" not in step for step in mine):
             return None
-        steps = _thin(len(records))
-        responses = np.full((len(steps), len(bank)), np.nan)
-        for row, step in enumerate(steps):
-            for record in records[: step + 1]:
-                responses[row, item_of[int(record["doc_id"])]] = record["score"]
+        steps = _thin(len(mine))
         if not steps:
             continue
-        estimates = posterior.estimate(responses)
-        middle = scale.to_raw(estimates.score)
-        half = NORMAL_95 * estimates.score_se * scale.width
-        if half[-1] > 0.0:
-            half *= NORMAL_95 * final[model]["score_se"] / half[-1]
-        if abs(middle[-1] - final[model]["score"]) > 1e-6 * scale.width:
-            return None
-        curves[model] = _Curve(
+        middle = np.array([mine[step]["estimate"] for step in steps])
+        half = np.array([mine[step]["estimate_half"] for step in steps])
+        curves[entry["model"]] = _Curve(
             [step + 1 for step in steps],
             middle.tolist(),
-            np.clip(middle - half, scale.lo, scale.hi).tolist(),
-            np.clip(middle + half, scale.lo, scale.hi).tolist(),
+            np.clip(middle - half, lo, hi).tolist(),
+            np.clip(middle + half, lo, hi).tolist(),
         )
-    return curves
+    return curves or None
 
 
 def _ability_curves(view: TaskView) -> dict[str, _Curve]:

@@ -297,6 +297,8 @@ class TaskRun:
             self.failed[name] = reason
             self.state.failed[session.names.index(name)] = True
         estimates = session.procedure.estimate(self.state)
+        middle = session.scale.to_raw(estimates.score)
+        half = estimates.score_half_interval * session.scale.width
         for row, record in fresh:
             self.trace.append(
                 {
@@ -308,6 +310,8 @@ class TaskRun:
                     "score": record["score"],
                     "ability": float(estimates.theta[row]),
                     "ability_se": float(estimates.theta_se[row]),
+                    "estimate": float(middle[row]),
+                    "estimate_half": float(half[row]),
                 }
             )
 
