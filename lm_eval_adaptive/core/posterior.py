@@ -1,6 +1,6 @@
 """From answers to abilities and full-benchmark scores with their errors.
 
-This module owns the posterior: a grid over theta, recomputed from all of a model's responses, so
+This module owns the posterior of one model at a time, recomputed from all of its responses, so
 that the order of the questions does not matter. It imports numpy, scipy and the response formulas.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, stdtrit
+from scipy.special import expit, log_expit, logit, stdtrit
 
 from lm_eval_adaptive.core.response import (
     expected_score,
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.response import ItemParameters
 
     FloatArray = NDArray[np.float64]
+
+
+# The grid of abilities, in units of the calibration models' spread: its step is below the standard
+# deviation that 1,000 good items leave; its ends are chosen by the bank.
+GRID_STEP = 0.05
+LEAST_HALF, MOST_HALF = 8.0, 24.0
+END = 0.001
+# Newton steps to the paper's mode; each is at most one logit.
+MOST_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,9 @@ class Estimates:
 class Posterior:
     """Beliefs about models from their responses, under one bank's parameters.
 
+    ``paper-1pl`` finds the mode of its concave quasi-posterior by Newton's method; the others
+    average over a grid of abilities.
+
     Args:
         items: Parameters of the bank's n items.
         parameters: The response model's global parameters, as calibration returned them.
@@ -94,14 +106,18 @@ class Posterior:
         self.parameters = parameters
         self.is_paper = items.model == "paper-1pl"
         mean, sd = parameters["prior_mean"], parameters["prior_sd"]
-        # robust-2pl's abilities are standardised, so +-4 holds every model; the paper's prior is
-        # wide, and its grid must be finer than one answer's precision.
-        half, points = (4.0 * sd, 801) if self.is_paper else (4.0, 121)
-        self.grid: FloatArray = np.linspace(mean - half, mean + half, points)
+        if self.is_paper:
+            return
+        self.grid: FloatArray = ability_grid(items, mean)
         self.log_prior: FloatArray = -0.5 * ((self.grid - mean) / sd) ** 2
-        self._expected = expected_score(self.grid, items)
+        self._expected: FloatArray = expected_score(self.grid, items).T  # n, g
+        self._variance: FloatArray = variance(self.grid, items).T
+        self._totals = self._expected.sum(axis=0), self._variance.sum(axis=0)
         self._information = information(self.grid, items)
-        self._variance = variance(self.grid, items)
+        # The only part of a Bernoulli likelihood that is not linear in the score.
+        self._log_wrong: FloatArray = log_expit(
+            items.discrimination[:, None] * (items.difficulty[:, None] - self.grid[None, :])
+        )
 
     def weights(self, responses: FloatArray) -> FloatArray:
         """Posterior weights over the grid, shape (m, g), from responses of shape (m, n)."""
@@ -110,12 +126,19 @@ class Posterior:
             asked = np.flatnonzero(np.isfinite(scores))
             log_weight = self.log_prior
             if len(asked):
-                log_weight = log_weight + log_likelihood(
-                    self.grid, self.items.take(asked), scores[asked]
-                )
+                log_weight = log_weight + self._log_likelihood(asked, scores[asked])
             weight = np.exp(log_weight - log_weight.max())
             out[row] = weight / weight.sum()
         return out
+
+    def _log_likelihood(self, asked: NDArray[np.intp], scores: FloatArray) -> FloatArray:
+        items = self.items
+        if items.model != "bernoulli-2pl":
+            return log_likelihood(self.grid, items.take(asked), scores)
+        # y log mu + (1 - y) log(1 - mu) = y a (theta - b) + log(1 - mu), with noise 1.
+        slope = items.discrimination[asked] * scores
+        linear = slope.sum() * self.grid - (slope * items.difficulty[asked]).sum()
+        return np.asarray(linear + self._log_wrong[asked].sum(axis=0))
 
     def estimate(self, responses: FloatArray) -> Estimates:
         """Abilities and scores of m models.
@@ -126,26 +149,33 @@ class Posterior:
         Returns:
             Estimates of all m models; the same whatever order the items were asked in.
         """
-        weights = self.weights(responses)
         if self.is_paper:
-            return self._estimate_paper(responses, weights)
+            return self._estimate_paper(responses)
+        weights = self.weights(responses)
         theta = weights @ self.grid
         theta_se = np.sqrt(np.maximum(weights @ self.grid**2 - theta**2, 0.0))
         score = np.empty(len(responses))
         score_se = np.empty(len(responses))
         n = responses.shape[1]
         for row, scores in enumerate(responses):
-            open_items = ~np.isfinite(scores)
+            asked = np.isfinite(scores)
             # The full score: what was observed, and what the rest is expected to give.
-            full = (np.nansum(scores) + (self._expected[:, open_items]).sum(axis=1)) / n
+            full = (np.nansum(scores) + self._open_sum(0, asked)) / n
             score[row] = weights[row] @ full
             spread = weights[row] @ (full - score[row]) ** 2
-            chance = weights[row] @ self._variance[:, open_items].sum(axis=1) / n**2
+            chance = weights[row] @ self._open_sum(1, asked) / n**2
             score_se[row] = np.sqrt(spread + chance)
         cov = np.diag(score_se**2)
         return Estimates(theta, theta_se, score, cov, score, cov, grid=self.grid, weights=weights)
 
-    def _estimate_paper(self, responses: FloatArray, weights: FloatArray) -> Estimates:
+    def _open_sum(self, part: int, asked: NDArray[np.bool_]) -> FloatArray:
+        """Sum over the items not asked of expected scores (part 0) or variances (1), shape (g,)."""
+        each = (self._expected, self._variance)[part]
+        if 2 * int(asked.sum()) < len(asked):
+            return np.asarray(self._totals[part] - each[asked].sum(axis=0))
+        return np.asarray(each[~asked].sum(axis=0))
+
+    def _estimate_paper(self, responses: FloatArray) -> Estimates:
         """The paper's estimate: the mode, and SE = 1 / sqrt(sum of information at it)."""
         prior_mean, prior_sd = self.parameters["prior_mean"], self.parameters["prior_sd"]
         theta = np.full(len(responses), prior_mean)
@@ -155,12 +185,15 @@ class Posterior:
             if not len(asked):
                 continue
             items = self.items.take(asked)
-            mode = float(self.grid[int(np.argmax(weights[row]))])
             k = items.noise
-            for _ in range(50):
+            # From where the mean score is as observed if all items were of average difficulty.
+            share = float(np.clip(scores[asked].mean(), 0.001, 0.999))
+            mode = float(items.difficulty.mean() + logit(share))
+            for _ in range(MOST_STEPS):
                 mu = expit(mode - items.difficulty)
                 slope = ((scores[asked] - mu) / k).sum() - (mode - prior_mean) / prior_sd**2
                 curvature = (mu * (1.0 - mu) / k).sum() + 1.0 / prior_sd**2
+                # The curve bends over a logit or so: a longer step may leap over the mode.
                 step = float(np.clip(slope / curvature, -1.0, 1.0))
                 mode += step
                 if abs(step) < 1e-10:
@@ -171,20 +204,41 @@ class Posterior:
         score = expit(link["score_intercept"] + link["score_slope"] * theta)
         score_var = (link["score_slope"] * score * (1.0 - score) * theta_se) ** 2
         score_cov = np.diag(score_var + link["score_sd"] ** 2)
-        level_cov = np.diag(theta_se**2)
-        return Estimates(
-            theta, theta_se, score, score_cov, theta, level_cov, grid=self.grid, weights=weights
-        )
+        return Estimates(theta, theta_se, score, score_cov, theta, np.diag(theta_se**2))
 
-    def item_information(self, weights: FloatArray, theta: FloatArray) -> FloatArray:
+    def item_information(self, weights: FloatArray | None, theta: FloatArray) -> FloatArray:
         """Information of each item about each model, shape (m, n), logits^-2.
 
         Averaged over the posterior, except under ``paper-1pl``, which takes it at the estimate.
 
         Args:
-            weights: Posterior weights, shape (m, g).
+            weights: Posterior weights, shape (m, g); None under ``paper-1pl``.
             theta: Estimates, shape (m,), logits.
         """
-        if self.is_paper:
+        if weights is None:
             return information(theta, self.items)
         return np.asarray(weights @ self._information)
+
+
+def ability_grid(items: ItemParameters, mean: float) -> FloatArray:
+    """Abilities that hold every model, also one far better than all that calibrated.
+
+    The grid reaches at least 8 to each side of the prior's mean, further where the bank's items
+    can still tell models apart there: until the mean expected score is within 0.001 of 0 and 1, or
+    to 24.
+
+    Args:
+        items: The bank's items.
+        mean: Mean of the prior, logits.
+
+    Returns:
+        Shape (g,), odd, equally spaced, symmetric about ``mean``.
+    """
+    half = LEAST_HALF
+    while half < MOST_HALF:
+        low, high = expected_score(np.array([mean - half, mean + half]), items).mean(axis=1)
+        if low < END and high > 1.0 - END:
+            break
+        half += 2.0
+    steps = round(half / GRID_STEP)
+    return np.asarray(mean + GRID_STEP * np.arange(-steps, steps + 1), dtype=np.float64)

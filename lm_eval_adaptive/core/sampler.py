@@ -82,19 +82,17 @@ class FisherSampler:
         """See :meth:`Sampler.pick`."""
         free = available.copy()
         free[pending] = False
-        assert estimates.weights is not None
-        assert estimates.grid is not None
-        weights = estimates.weights[model]
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(weights)
+        weights = None if estimates.weights is None else estimates.weights[[model]]
         theta = estimates.theta[[model]]
-        informative = self._posterior.item_information(weights[None, :], theta)[0]
+        informative = self._posterior.item_information(weights, theta)[0]
         precision = float(informative[pending].sum())
         chosen: list[int] = []
         for _ in range(min(count, int(free.sum()))):
-            if precision > 0.0:
+            if precision > 0.0 and weights is not None and estimates.grid is not None:
                 # Scaled by its peak: very precise items would underflow at every grid point.
-                height = log_weights - 0.5 * precision * (estimates.grid - theta[0]) ** 2
+                with np.errstate(divide="ignore"):
+                    height = np.log(weights[0])
+                height = height - 0.5 * precision * (estimates.grid - theta[0]) ** 2
                 narrowed = np.exp(height - height.max())
                 narrowed = narrowed / narrowed.sum()
                 informative = self._posterior.item_information(narrowed[None, :], theta)[0]

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit
 
 from lm_eval_adaptive.core.calibration import calibrate_items
-from lm_eval_adaptive.core.posterior import Posterior
+from lm_eval_adaptive.core.posterior import Posterior, ability_grid
 from lm_eval_adaptive.core.response import STUDENT_DF, information
 from tests.core.helpers import (
     ALL_MODELS,
@@ -102,7 +102,7 @@ def test_paper_estimate_is_the_peak_of_a_dense_grid(seed):
     assert found.theta_se[0] == pytest.approx(np.sqrt(k / (mu * (1 - mu)).sum()), rel=1e-3)
 
 
-def moments(height, low=-4.0, high=4.0):
+def moments(height, low=-8.0, high=8.0):
     """Mean and sd of a density known up to a constant, by adaptive quadrature."""
     top = max(height(t) for t in np.linspace(low, high, 401))
     mass, first, second = (
@@ -255,12 +255,50 @@ def test_item_information_is_averaged_over_the_posterior_but_taken_at_thetas_mod
     for model in ALL_MODELS:
         items = random_items(model, 5, np.random.default_rng(8))
         posterior = posterior_of(items)
-        theta = np.array([posterior.grid[30]])
+        if model == "paper-1pl":
+            found = posterior.item_information(None, np.array([0.7]))
+            np.testing.assert_allclose(found, information(np.array([0.7]), items))
+            continue
         weights = np.zeros((1, len(posterior.grid)))
-        weights[0, [30, 60]] = 0.5
-        ends = information(posterior.grid[[30, 60]], items)
-        expected = ends[0] if model == "paper-1pl" else ends.mean(axis=0)
-        np.testing.assert_allclose(posterior.item_information(weights, theta)[0], expected)
+        weights[0, [130, 160]] = 0.5
+        ends = information(posterior.grid[[130, 160]], items)
+        found = posterior.item_information(weights, posterior.grid[[130]])
+        np.testing.assert_allclose(found[0], ends.mean(axis=0))
+
+
+# --- models beyond all that calibrated
+
+
+def test_the_grid_reaches_to_where_the_bank_can_tell_models_apart():
+    def reach(discrimination):
+        return ability_grid(
+            make_items("bernoulli-2pl", np.linspace(-2, 2, 50), discrimination), 1.0
+        )
+
+    for discrimination, half in ((2.0, 8.0), (0.8, 12.0), (0.05, 24.0)):
+        grid = reach(discrimination)
+        np.testing.assert_allclose([grid[0], grid[-1]], [1.0 - half, 1.0 + half])
+        np.testing.assert_allclose(np.diff(grid), 0.05)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_models_far_beyond_the_calibration_models_do_not_pile_up_at_the_grids_end(flip):
+    """Calibrated by models of 25 to 75 %, asked of models of 99.3 and 99.7 %, and mirrored."""
+    rng = np.random.default_rng(9)
+    true = make_items("bernoulli-2pl", rng.normal(0.0, 0.5, 400), 1.0)
+    fit = calibrate_items(draw_scores(true, np.linspace(-1.2, 1.2, 12), rng), "bernoulli-2pl")
+    share = np.array([0.95, 0.993, 0.997])
+    asked = np.full((3, 400), np.nan)
+    for row, each in enumerate(share):
+        asked[row, :300] = rng.permutation(np.arange(300) < round(each * 300))
+    if flip:
+        asked = 1.0 - asked
+    found = Posterior(fit.items, fit.parameters).estimate(asked)
+    expected = 1.0 - share if flip else share
+    assert np.abs(found.theta[1:]).min() > 4.5  # beyond the end of a grid of +-4
+    np.testing.assert_allclose(found.score, expected, atol=0.01)
+    step = np.diff(found.theta) if not flip else -np.diff(found.theta)
+    assert (step > 0.2).all()
 
 
 # --- known answers: coverage, each with a negative control
@@ -273,10 +311,11 @@ SHARE = 0.01 / 7
 def test_theta_intervals_cover_under_the_models_own_law(model):
     rng = np.random.default_rng(11)
     items = random_items(model, 60, rng)
-    # paper-1pl's interval is a frequentist's; the others' belongs to their prior, N(0, 1.5^2),
-    # cut at the ends of the grid.
+    # paper-1pl's interval is a frequentist's, and of no use where all answers are at one end; the
+    # others' belongs to their prior, N(0, 1.5^2).
     theta = rng.normal(0.0, 1.5, 500)
-    theta = theta[np.abs(theta) < 4.0]
+    if model == "paper-1pl":
+        theta = theta[np.abs(theta) < 4.0]
     scores = draw_scores(items, theta, rng)
     found = posterior_of(items).estimate(scores)
     off = np.abs(found.theta - theta) / found.theta_se

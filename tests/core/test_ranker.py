@@ -30,10 +30,7 @@ def beliefs(level, se, score=None, score_se=None):
     level, se = np.asarray(level, dtype=float), np.asarray(se, dtype=float)
     score = level if score is None else np.asarray(score, dtype=float)
     score_cov = np.diag((se if score_se is None else np.asarray(score_se)) ** 2)
-    m = len(level)
-    return Estimates(
-        level, se, score, score_cov, level, np.diag(se**2), np.zeros(1), np.ones((m, 1))
-    )
+    return Estimates(level, se, score, score_cov, level, np.diag(se**2))
 
 
 LEVELS = st.lists(st.floats(-3.0, 3.0), min_size=2, max_size=6)
