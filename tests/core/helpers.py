@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import settings
 from scipy.special import expit
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
 from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
@@ -92,11 +92,19 @@ def draw_scores(
     return np.clip(mu + items.noise[None, :] * rng.standard_normal(mu.shape), 0.0, 1.0)
 
 
+def standard_abilities(count: int) -> NDArray[np.float64]:
+    """Normal quantiles with mean 0 and standard deviation 1: a well-behaved set of models."""
+    theta = norm.ppf((np.arange(count) + 0.5) / count)
+    return np.asarray(theta / theta.std())
+
+
 def make_bank(items: ItemParameters, **changes: Any) -> ItemBank:
-    """A bank of items whose true parameters are known; its calibration scores are made up."""
+    """A bank of items whose true parameters are known, with scores of 12 models drawn from them."""
     n = len(items)
     rng = np.random.default_rng(5)
-    scores = rng.uniform(size=(3, n)).astype(np.float32).astype(float)
+    drawn = draw_scores(items, standard_abilities(12), rng).astype(np.float32).astype(float)
+    scores = np.asarray(changes.get("scores", drawn))
+    means = np.nanmean(scores, axis=1)
     info = {
         "task": "toy",
         "metric": "score",
@@ -106,7 +114,10 @@ def make_bank(items: ItemParameters, **changes: Any) -> ItemBank:
         "response_model": items.model,
         "parameters": global_parameters(items),
         "models": tuple(
-            CalibrationModel(f"c{row}", float(row - 1), 0.5, 0.5, n) for row in range(3)
+            CalibrationModel(f"c{row:02d}", float(theta), float(mean), float(mean), n)
+            for row, (theta, mean) in enumerate(
+                zip(standard_abilities(len(scores)), means, strict=True)
+            )
         ),
     }
     columns = {
@@ -116,8 +127,8 @@ def make_bank(items: ItemParameters, **changes: Any) -> ItemBank:
         "prompt_hash": ("",) * n,
         "kept": np.ones(n, dtype=bool),
         "reason": ("",) * n,
-        "n_scores": np.full(n, 3),
-        "mean_score": scores.mean(axis=0),
+        "n_scores": np.isfinite(scores).sum(axis=0),
+        "mean_score": np.nanmean(scores, axis=0),
         "item_rest_correlation": rng.uniform(-0.2, 0.9, n),
         "input_tokens": np.full(n, np.nan),
         "output_tokens": np.full(n, np.nan),

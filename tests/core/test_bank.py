@@ -163,7 +163,7 @@ def test_any_parquet_tool_reads_it(tmp_path):
         "get-answer",
     )
     assert info["scale"] == {"lo": -3.0, "hi": 100.0, "higher_is_better": False}
-    assert [model["name"] for model in info["models"]] == ["c0", "c1", "c2"]
+    assert [model["name"] for model in info["models"]] == ["c00", "c01", "c02"]
 
 
 def test_fields_of_a_later_minor_version_are_ignored(tmp_path):
