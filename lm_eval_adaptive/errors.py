@@ -36,6 +36,12 @@ class ModelError(AdaptiveError):
     exit_code = 1
 
 
+class ScoringError(AdaptiveError):
+    """What a metric asks, such as a judge, is away; no candidate is to blame."""
+
+    exit_code = 1
+
+
 class Interrupted(AdaptiveError):  # noqa: N818  a stop asked for by the user is no error of ours
     """The user stopped the run; what was asked so far is saved."""
 

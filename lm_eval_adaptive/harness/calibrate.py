@@ -18,7 +18,7 @@ from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import read_scores
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.harness.config import metric_and_filter
-from lm_eval_adaptive.harness.scoring import KNOWN_DIRECTIONS, KNOWN_RANGES, document_score
+from lm_eval_adaptive.harness.scoring import KNOWN_RANGES, OPEN_ENDED, direction, document_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.bank import ItemBank
 
 log = logging.getLogger(__name__)
-
-# Metrics whose range has an end that single values pass by their nature.
-_OPEN_ENDED = frozenset({"ter"})
 
 
 @dataclass(frozen=True)
@@ -97,18 +94,17 @@ def _declared_range(
     """The range to use, and whether values outside it are clipped."""
     if options.score_range is not None:
         return options.score_range, options.clip
+    clip = options.clip or metric in OPEN_ENDED
     if declared is not None:
         try:
             lo, hi = (float(each) for each in declared)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"metadata.adaptive.range of task {options.task} must be [low, high], got "
+                f"metadata.adaptive.range(s) of task {options.task} must be [low, high], got "
                 f"{declared!r}; mend the task's YAML or pass --range LO,HI"
             ) from error
-        return (lo, hi), options.clip
-    if metric in KNOWN_RANGES:
-        return KNOWN_RANGES[metric], options.clip or metric in _OPEN_ENDED
-    return None, options.clip
+        return (lo, hi), clip
+    return KNOWN_RANGES.get(metric), clip
 
 
 def _from_logs(options: CalibrateOptions) -> ItemBank:
@@ -119,9 +115,11 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
     found = score_matrix(runs, metric, filter_name, to_number=document_score, allow=options.allow)
     config = runs[0].task_config
     block = (config.get("metadata") or {}).get("adaptive") or {}
-    declared = block.get("range") if block.get("metric", metric) == metric else None
+    declared = (block.get("ranges") or {}).get(metric)
+    if block.get("metric", metric) == metric:
+        declared = block.get("range", declared)
     score_range, clip = _declared_range(options, metric, declared)
-    higher = KNOWN_DIRECTIONS.get(metric, found.higher_is_better)
+    higher = direction(metric, found.higher_is_better)
     if options.lower_is_better is not None:
         higher = not options.lower_is_better
     if higher is None:
@@ -166,7 +164,7 @@ def _from_file(options: CalibrateOptions) -> ItemBank:
     ]
     matrix = matrix.select_models(left)
     score_range, clip = _declared_range(options, metric, None)
-    higher = KNOWN_DIRECTIONS.get(metric, True)
+    higher = direction(metric, None) is not False
     if options.lower_is_better is not None:
         higher = not options.lower_is_better
     digest = hashlib.sha256(path.read_bytes()).hexdigest()

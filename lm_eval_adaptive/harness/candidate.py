@@ -248,11 +248,11 @@ class Candidate:
         """The callable that renders a conversation, None where no template is applied."""
         return self.lm.apply_chat_template if self.prompt.apply_chat_template else None
 
-    def serve(self, docs: TaskDocs) -> Any:
-        """This model's own copy of a task."""
+    def serve(self, docs: TaskDocs, metrics: Sequence[str] | None = None) -> Any:
+        """This model's own copy of a task; ``metrics`` as for :meth:`TaskDocs.serve`."""
         if self.prompt.apply_chat_template:
             self.lm.chat_template(self.prompt.apply_chat_template)  # picks a template by name
-        return docs.serve(self.prompt)
+        return docs.serve(self.prompt, metrics)
 
     def ask(self, task: Any, doc_ids: Sequence[int], seed_shift: int) -> Iterator[Answer]:
         """Ask the model some documents, in one call of its back end.
@@ -270,6 +270,7 @@ class Candidate:
             NoAnswerError: Some documents got no answer at all (None, or null from a server); those
                 that got one have been yielded.
             ModelError: The back end raised, or gave too few responses.
+            AdaptiveError: No answer can be scored, see ``process_answers``.
         """
         instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
         requests = [each for each in instances for _ in range(each.repeats or 1)]

@@ -224,6 +224,9 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
                 f"{model}: {clipped[model]} of {counts[model]} scores lie outside the bank's range "
                 f"[{session.scale.lo:g}, {session.scale.hi:g}] and were clipped"
             )
+    unscored = sum(record["raw_score"] is None for record in run.answers)
+    if unscored:
+        found.append(f"{unscored} of {len(run.answers)} answers have no {session.metric}")
     if run.excluded:
         found.append(
             f"{len(run.excluded)} document(s) were left out for all models, see `excluded`"

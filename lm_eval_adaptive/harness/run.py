@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.core.procedure import Stop
-from lm_eval_adaptive.errors import AdaptiveError, DataError, Interrupted, ModelError, UsageError
+from lm_eval_adaptive.errors import (
+    AdaptiveError,
+    DataError,
+    Interrupted,
+    ModelError,
+    ScoringError,
+    UsageError,
+)
 from lm_eval_adaptive.harness.asking import FIRST_PAUSE, Asker, Pool, in_plan_order
 from lm_eval_adaptive.harness.candidate import NULL_ANSWER, Candidate
 from lm_eval_adaptive.harness.config import (
@@ -253,10 +260,10 @@ class AdaptiveRun:
                         f"answers so far are in {journal.path}: free some room and go on with "
                         f"--resume {self.output_path}"
                     ) from error
-                except ModelError as error:
+                except (ModelError, ScoringError) as error:
                     if "--resume" in str(error):
                         raise
-                    raise ModelError(
+                    raise type(error)(
                         f"{error}; all answers so far are in {journal.path}: mend the cause and go "
                         f"on with --resume {self.output_path}"
                     ) from error
@@ -347,7 +354,7 @@ class AdaptiveRun:
 
         def serve(candidate: Candidate) -> Any:
             if candidate.name not in served:
-                served[candidate.name] = candidate.serve(session.docs)
+                served[candidate.name] = candidate.serve(session.docs, [session.metric])
                 self._check_unchanged(session, records, candidate, served[candidate.name])
             return served[candidate.name]
 
@@ -564,7 +571,7 @@ def simple_evaluate(
     Raises:
         AdaptiveError: As the command line, with the same texts.
     """
-    _register()
+    register_all()
     entries = [asdict(each) if isinstance(each, CandidateSpec) else dict(each) for each in models]
     seeds = tuple(
         harness.pop(name, default)
@@ -601,10 +608,13 @@ def simple_evaluate(
     }
 
 
-def _register() -> None:
+def register_all() -> None:
+    """Make the replay model and this package's metrics known to the harness."""
     from lm_eval_adaptive.harness.replay import register
+    from lm_eval_adaptive.metrics import register as register_metrics
 
     register()
+    register_metrics()
 
 
 __all__ = ["AdaptiveError", "AdaptiveRun", "RunOutcome", "TaskOutcome", "simple_evaluate"]

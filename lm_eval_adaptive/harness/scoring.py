@@ -12,6 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.metrics import OPEN_ENDED as _OWN_OPEN_ENDED
+from lm_eval_adaptive.metrics import known_directions, known_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +34,9 @@ _NOT_PER_DOCUMENT = {
     "likelihood": "is computed over all documents",
 }
 
-# Ranges of metrics whose values cannot leave them. TER has no upper end: it is clipped at 100.
+# Ranges of metrics by name; those of this package first.
 KNOWN_RANGES: dict[str, tuple[float, float]] = {
+    **known_ranges(),
     "bleu": (0.0, 100.0),
     "chrf": (0.0, 100.0),
     "chrf++": (0.0, 100.0),
@@ -42,8 +45,27 @@ KNOWN_RANGES: dict[str, tuple[float, float]] = {
     "acc": (0.0, 1.0),
 }
 
+# Metrics whose single values can pass an end of their range by their nature: they are clipped
+# there, and counted.
+OPEN_ENDED = frozenset({"ter"}) | _OWN_OPEN_ENDED
+
 # Directions that task configurations and old logs are known to get wrong.
 KNOWN_DIRECTIONS: dict[str, bool] = {"ter": False}
+
+
+def direction(metric: str, logged: bool | None) -> bool | None:
+    """Whether a higher value is better, None where nobody says.
+
+    Args:
+        metric: Its name.
+        logged: What the logs say, None where they do not.
+
+    >>> direction("ter", True), direction("fkgl", None), direction("mine", None)
+    (False, False, None)
+    """
+    if metric in KNOWN_DIRECTIONS:
+        return KNOWN_DIRECTIONS[metric]
+    return known_directions().get(metric) if logged is None else logged
 
 
 @cache

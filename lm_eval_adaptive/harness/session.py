@@ -144,6 +144,7 @@ class Session:
             expected_costs(self.bank, candidates, self.repeats),
             adaptive.procedure(self.scale.width, batch, seed),
         )
+        self.scorer = self._scorer(candidates)
 
     def _check_bank(self) -> None:
         info, where = self.bank.info, self.bank.path
@@ -177,6 +178,25 @@ class Session:
                 "the version of the task it was made for"
             )
 
+    def _scorer(self, candidates: Sequence[CandidateSpec]) -> str:
+        """What the metric's values depend on, "" where the task does not tell; notes its ties.
+
+        Raises:
+            TaskError: The task does not have the bank's metric.
+            UsageError: A setting of the metric is missing.
+        """
+        scoring = self.docs.task.config.process_results
+        if not hasattr(scoring, "signature"):  # a function of another kind, see metrics.task
+            return ""
+        if self.metric not in scoring.metrics:
+            raise TaskError(
+                f"task {self.docs.name} gives no metric {self.metric!r}; it has "
+                f"{', '.join(scoring.metrics)}: calibrate a bank for one of them"
+            )
+        made_of = {spec.name: f"{spec.model} {spec.model_args}" for spec in candidates}
+        self.notices += scoring.warnings(made_of, [self.metric])
+        return str(scoring.signature([self.metric])[self.metric])
+
     @property
     def recipe(self) -> str:
         """The run's signature: what has to be equal for a ranking to come out again."""
@@ -200,6 +220,8 @@ class Session:
             "seed": rules.seed,
             "lea": lm_eval_adaptive.__version__,
         }
+        if self.scorer:
+            parts["scorer"] = self.scorer.replace("|", ";")
         if rules.rule.equivalence:
             parts["equiv"] = self.adaptive.equivalence
         for name in ("budget", "budget_items", "items_per_model", "precision"):

@@ -8,14 +8,17 @@ functions and ``core.identity``; which documents are chosen is decided elsewhere
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.core.identity import content_hash, item_keys
-from lm_eval_adaptive.errors import TaskError
+from lm_eval_adaptive.errors import AdaptiveError, ModelError, ScoringError, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,15 @@ class _FullRunDraws:
 class ServedDocs:
     """Mixed into a task's class: iteration over chosen documents, and recorded results.
 
-    Set up by :func:`serve`. While ``recorded`` is None, results are computed by the task's own
-    ``process_results``; otherwise they are looked up, so that writing the harness's result files
-    computes no metric a second time.
+    Set up by :meth:`TaskDocs.serve`. While ``recorded`` is None, results are computed by the task's
+    own ``process_results``; otherwise they are looked up, so that writing the harness's result
+    files computes no metric a second time.
     """
 
     served: dict[int, Any]
     all_docs: Any
     recorded: Mapping[tuple[int, str], dict[str, Any]] | None
+    wanted_metrics: Sequence[str] | None
     _ids: dict[int, int]
     _filters_seen: int
     _iterating: str | None
@@ -129,7 +133,8 @@ class ServedDocs:
         if self.recorded is None:
             found: dict[str, Any] = super().process_results(doc, results)  # type: ignore[misc]
             return found
-        return dict(self.recorded[self._ids[id(doc)], str(self._iterating)])
+        # A filter whose metrics failed has no record; the ranking is by another one.
+        return dict(self.recorded.get((self._ids[id(doc)], str(self._iterating)), {}))
 
 
 def load_tasks(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
@@ -206,11 +211,15 @@ class TaskDocs:
             )
         return block
 
-    def serve(self, settings: PromptSettings) -> Any:
+    def serve(self, settings: PromptSettings, metrics: Sequence[str] | None = None) -> Any:
         """A task object of one model's own, serving no documents yet.
 
         The harness leaves generation settings and few-shot numbers on the task object, so every
         model gets a copy; the documents are shared.
+
+        Args:
+            settings: The model's prompt settings.
+            metrics: Metrics to compute, where the task lets them be chosen; None for all.
         """
         kind = type(self.task)
         # A copy under a class with our iteration in front of the task's own.
@@ -234,6 +243,7 @@ class TaskDocs:
             task.sampler = _FullRunDraws(task.sampler, self.docs, count, pass_doc=own_split)
         task.all_docs = self.docs
         task.recorded = None
+        task.wanted_metrics = metrics
         task._iterating = None  # noqa: SLF001
         task._filters_seen = 0  # noqa: SLF001
         task.choose([])
@@ -316,7 +326,9 @@ class DocumentResult:
 def process_answers(task: Any, instances: Sequence[Any]) -> list[DocumentResult]:
     """Filter and score answered instances with the task's own filters and metrics.
 
-    One document whose metric raises does not touch the others.
+    A ``process_results`` with a ``batch`` beside it scores all documents in one call, and only the
+    metrics that the run ranks by; see ``metrics.task``. One document whose metric raises does not
+    touch the others.
 
     Args:
         task: A served task.
@@ -324,18 +336,53 @@ def process_answers(task: Any, instances: Sequence[Any]) -> list[DocumentResult]
 
     Returns:
         One result per instance.
+
+    Raises:
+        ScoringError: What a metric asks (a judge) is away.
+        AdaptiveError: A metric cannot be computed for any document: its package or a setting is
+            missing.
     """
     task._instances = list(instances)  # noqa: SLF001  where the harness's filters look
     task.apply_filters()
-    found = []
-    for instance in instances:
-        metrics: dict[str, dict[str, Any]] = {}
-        error = ""
-        filtered = dict(instance.filtered_resps)
-        for name, response in filtered.items():
-            try:
-                metrics[name] = dict(task.process_results(instance.doc, [response]))
-            except Exception as problem:  # noqa: BLE001  any metric of any task
-                error = f"{name}: {_first_line(problem)}"
-        found.append(DocumentResult(filtered, metrics, error))
+    found = [DocumentResult(dict(each.filtered_resps), {}) for each in instances]
+    errors = [""] * len(found)
+    for name in dict.fromkeys(name for each in found for name in each.filtered):
+        rows = [row for row, each in enumerate(found) if name in each.filtered]
+        docs = [instances[row].doc for row in rows]
+        responses = [[found[row].filtered[name]] for row in rows]
+        for row, value in zip(rows, _values(task, docs, responses), strict=True):
+            if isinstance(value, str):
+                errors[row] = f"{name}: {value}"
+            else:
+                found[row].metrics[name] = value
+    return [replace(each, error=error) for each, error in zip(found, errors, strict=True)]
+
+
+def _values(
+    task: Any, docs: Sequence[Any], responses: Sequence[list[Any]]
+) -> list[dict[str, Any] | str]:
+    """Metric values by document, or what went wrong with it."""
+    batch = getattr(task.config.process_results, "batch", None)
+    if batch is not None:
+        try:
+            return [dict(each) for each in batch(docs, responses, task.wanted_metrics)]
+        except ModelError as error:
+            raise ScoringError(str(error)) from error
+        except AdaptiveError:
+            raise
+        except Exception as problem:  # noqa: BLE001  which document it was shows one by one
+            log.debug("batch of %d: %s", len(docs), _first_line(problem))
+    found: list[dict[str, Any] | str] = []
+    for doc, response in zip(docs, responses, strict=True):
+        try:
+            if batch is None:
+                found.append(dict(task.process_results(doc, response)))
+            else:
+                found.append(dict(batch([doc], [response], task.wanted_metrics)[0]))
+        except ModelError as error:
+            raise ScoringError(str(error)) from error
+        except AdaptiveError:
+            raise
+        except Exception as problem:  # noqa: BLE001  any metric of any task
+            found.append(_first_line(problem))
     return found

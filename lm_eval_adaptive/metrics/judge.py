@@ -505,15 +505,8 @@ def family_warnings(judge_name: str, candidates: Mapping[str, str]) -> list[str]
 
 
 def warnings(settings: Mapping[str, Any], candidates: Mapping[str, str]) -> list[str]:
-    """What a reader of judged results has to know: family ties, and replies without a verdict."""
-    own = judge_settings(settings)
-    found = family_warnings(own.name, candidates)
-    unread = TALLY.unread.get(own.name, 0)
-    if unread:
-        found.append(
-            f"judge {own.name}: {unread} replies held no verdict; their documents are left out"
-        )
-    return found
+    """What a reader of judged results has to know before the first verdict: family ties."""
+    return family_warnings(judge_settings(settings).name, candidates)
 
 
 def signature(name: str, settings: Mapping[str, Any]) -> str:
