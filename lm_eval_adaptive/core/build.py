@@ -13,8 +13,10 @@ import numpy as np
 
 from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
+from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
-from lm_eval_adaptive.core.robust import corrected
+from lm_eval_adaptive.core.robust import MIN_CV_MODELS, corrected, hold_out
+from lm_eval_adaptive.core.sampler import FisherSampler
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
 
@@ -29,17 +31,59 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
-def choose_response_model(scores: FloatArray) -> ResponseModelName:
-    """The response model that ``auto`` stands for: by the kind of scores alone.
+def choose_response_model(scores: FloatArray) -> tuple[ResponseModelName, str]:
+    """The response model that ``auto`` stands for, and why: from the calibration scores alone.
+
+    Continuous scores take ``robust-2pl``. Scores of 0 and 1 take whichever of ``bernoulli-2pl``
+    and ``robust-2pl`` estimates held-out calibration models better from 40 items each; with fewer
+    than 8 models, which are too few to compare by, ``bernoulli-2pl``.
 
     Args:
         scores: Shape (C, n), in [0, 1], NaN where not asked.
 
     Returns:
-        ``bernoulli-2pl`` where every score is 0 or 1, ``robust-2pl`` otherwise.
+        The name and the reason, a line for the bank's notices.
     """
     seen = scores[np.isfinite(scores)]
-    return "bernoulli-2pl" if bool(np.isin(seen, (0.0, 1.0)).all()) else "robust-2pl"
+    if not bool(np.isin(seen, (0.0, 1.0)).all()):
+        return "robust-2pl", "auto took robust-2pl: the scores are continuous"
+    if len(scores) < MIN_CV_MODELS:
+        why = f"all scores are 0 or 1, and {len(scores)} models are too few to compare by"
+        return "bernoulli-2pl", f"auto took bernoulli-2pl: {why}"
+    errors = held_out_errors(scores)
+    best = min(errors, key=lambda name: errors[name])
+    shown = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
+    return best, f"auto took {best}: error of held-out models after 40 items: {shown}"
+
+
+def held_out_errors(scores: FloatArray) -> dict[ResponseModelName, float]:
+    """Root mean squared error of held-out models' full scores after 40 items, by response model.
+
+    Args:
+        scores: Scores of 0 and 1, shape (C, n), NaN where not asked.
+    """
+    held = hold_out(scores)
+    length = min(40, scores.shape[1] // 2)
+    at = held.length == (40 if (held.length == 40).any() else held.length.max())
+    robust = float(np.sqrt(((held.estimate - held.truth)[at] ** 2).mean()))
+    rng = np.random.default_rng(0)
+    off: list[float] = []
+    for group in np.array_split(rng.permutation(len(scores)), min(len(scores) // 2, 6)):
+        kept = np.setdiff1d(np.arange(len(scores)), group)
+        complete = np.isfinite(scores[kept]).any(axis=0) & np.isfinite(scores[group]).all(axis=0)
+        fit = calibrate_items(scores[kept][:, complete], "bernoulli-2pl")
+        posterior = Posterior(fit.items, fit.parameters)
+        sampler = FisherSampler(posterior)
+        truth = scores[group][:, complete]
+        responses = np.full(truth.shape, np.nan)
+        for _ in range(4):
+            estimates = posterior.estimate(responses)
+            for row in range(len(group)):
+                free = np.isnan(responses[row]) & fit.kept
+                chosen = sampler.pick(row, estimates, free, [], length // 4)
+                responses[row, chosen] = truth[row, chosen]
+        off += list(posterior.estimate(responses).score - truth.mean(axis=1))
+    return {"bernoulli-2pl": float(np.sqrt(np.mean(np.square(off)))), "robust-2pl": robust}
 
 
 def calibrate(
@@ -115,11 +159,11 @@ def calibrate(
             )
         notes.append(f"clipped {count} of {int(np.isfinite(raw).sum())} scores to [{lo:g}, {hi:g}]")
     scores = scale.to_score(raw)
-    name = (
-        choose_response_model(scores)
-        if response_model == "auto"
-        else cast("ResponseModelName", response_model)
-    )
+    if response_model == "auto":
+        name, why = choose_response_model(scores)
+        notes.append(why)
+    else:
+        name = cast("ResponseModelName", response_model)
     fit = calibrate_items(scores, name)
     counts = np.isfinite(scores).sum(axis=1)
     models = tuple(

@@ -19,6 +19,13 @@ from lm_eval_adaptive.core.response import (
     log_likelihood,
     variance,
 )
+from lm_eval_adaptive.core.widening import (
+    INTERVAL_DF,
+    SCALE,
+    SCALE_L,
+    log_length,
+    pair_factor,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -165,8 +172,21 @@ class Posterior:
             spread = weights[row] @ (full - score[row]) ** 2
             chance = weights[row] @ self._open_sum(1, asked) / n**2
             score_se[row] = np.sqrt(spread + chance)
-        cov = np.diag(score_se**2)
-        return Estimates(theta, theta_se, score, cov, score, cov, grid=self.grid, weights=weights)
+        answered = np.isfinite(responses).sum(axis=1)
+        wider = np.exp(SCALE + SCALE_L * log_length(answered))
+        own = score_se**2
+        return Estimates(
+            theta,
+            theta_se,
+            score,
+            np.diag(own * wider),
+            score,
+            np.diag(own),
+            pair_var=pair_factor(answered) * (own[:, None] + own[None, :]),
+            interval_df=INTERVAL_DF,
+            grid=self.grid,
+            weights=weights,
+        )
 
     def _open_sum(self, part: int, asked: NDArray[np.bool_]) -> FloatArray:
         """Sum over the items not asked of expected scores (part 0) or variances (1), shape (g,)."""

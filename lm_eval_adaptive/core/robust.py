@@ -1,10 +1,10 @@
 """``robust-2pl``: beliefs from the joint posterior, with errors that hold out of sample.
 
-This module owns the mean of the two views and the error model of scores and pairs; it imports
-numpy, scipy, the views and the joint posterior. Posterior errors are too small where a new model
-differs from all that calibrated, so they are widened by constants that were fitted on simulated
-tests of held-out calibration models, pooled over 13 real score matrices, and by a factor of the
-bank's own, cross-validated in the same way and shrunk to 1.
+This module owns the mean of the two views and the errors of scores and pairs; it imports numpy,
+scipy, the views, the joint posterior and the constants of the error model. Posterior errors are too
+small where a new model differs from all that calibrated, so they are widened: by constants common
+to all banks, and by a factor of the bank's own, found by testing its own calibration models as if
+they were new, and shrunk to 1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,17 @@ from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
 from lm_eval_adaptive.core.posterior import Estimates
 from lm_eval_adaptive.core.sampler import SharedSampler
 from lm_eval_adaptive.core.views import fit_views
+from lm_eval_adaptive.core.widening import (
+    INTERVAL_DF,
+    PAIR_VIEWS,
+    SCALE,
+    SCALE_L,
+    SHRINK,
+    SHRINK_L,
+    VIEWS,
+    log_length,
+    pair_factor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,18 +42,6 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-# Degrees of freedom of score intervals.
-INTERVAL_DF = 8.0
-# Error of a score, with l = log(items / 20): variance
-#   e^(SCALE + SCALE_L l) SE^2 + (e^(SHRINK + SHRINK_L l) (score - mean)^2 + e^VIEWS dv^2) open,
-# mean that of the calibration models, dv the difference of the two views, open the share of items
-# not asked: how far a model lies from the others, and how the views disagree, both predict error.
-SCALE, SCALE_L = 0.34, 0.28
-SHRINK, SHRINK_L = -5.6, -0.45
-VIEWS = -0.5
-# Error of a difference: PAIR (items / 20)^PAIR_L SE_ab^2 + PAIR_VIEWS (dv_a - dv_b)^2.
-PAIR, PAIR_L = 1.05, 0.25
-PAIR_VIEWS = 0.05
 # Models whose answers fit badly get their error widened: phi = ((n misfit + 10) / (n + 10))^1.25.
 MISFIT_ITEMS, MISFIT_POWER = 10.0, 1.25
 # The bank's own factor: prior sd of its logarithm, and how much a fold's records count, which are
@@ -121,7 +120,7 @@ class RobustPosterior:
         answered: NDArray[np.int_],
         open_share: FloatArray,
     ) -> FloatArray:
-        length = np.log(np.maximum(answered, 5) / 20.0)
+        length = log_length(answered)
         factor = np.exp((self.log_scale + SCALE + SCALE_L * length) / 2.0)
         extra = score_extra(score - self.mean, disagreement, length) * open_share
         return np.asarray(
@@ -133,9 +132,8 @@ class RobustPosterior:
     ) -> FloatArray:
         own = np.diag(cov)
         differ = np.maximum(own[:, None] + own[None, :] - 2.0 * cov, 0.0)
-        least = np.maximum(np.minimum(answered[:, None], answered[None, :]), 5) / 20.0
         views = (disagreement[:, None] - disagreement[None, :]) ** 2
-        found = PAIR * least**PAIR_L * differ + PAIR_VIEWS * views
+        found = pair_factor(answered) * differ + PAIR_VIEWS * views
         return np.asarray(np.exp(self.log_scale / 2.0) * found)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import AdaptiveError, Interrupted, ModelError, UsageError
+from lm_eval_adaptive.harness import init_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,7 +180,15 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         action="append",
         default=quiet,
         metavar="<path>|<task>=<path>",
-        help="Bank to use; default: the one the task's metadata.adaptive.bank names",
+        help="Bank to use, a file or hf://org/dataset/path@revision#sha256; default: the one the "
+        "task's metadata.adaptive.bank names",
+    )
+    own.add_argument(
+        "--against",
+        default=quiet,
+        metavar="all|<name>,<name>",
+        help="Models of the bank that join the ranking with their recorded scores and are asked "
+        "nothing, e.g. --against all",
     )
     own.add_argument(
         "--metric",
@@ -360,6 +369,12 @@ def _add_report(subparsers: Any) -> None:
     parser.set_defaults(func=_report)
 
 
+def _add_simulate(subparsers: Any) -> None:
+    from lm_eval_adaptive.harness.simulate_cli import add_parser
+
+    add_parser(subparsers)
+
+
 def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     """The harness's parser with this package's options and commands added.
 
@@ -380,6 +395,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     _add_calibrate(subparsers)
     _add_bank(subparsers)
     _add_report(subparsers)
+    init_task.add_parser(subparsers)
+    _add_simulate(subparsers)
     return parser, subparsers
 
 
@@ -418,7 +435,10 @@ def _execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
     command = getattr(namespace, "command", None)
     if command != "run":
         if command in ("ls", "validate"):
+            from lm_eval_adaptive.harness.run import register_all
+
             setup_logging()
+            register_all()
             _with_own_tasks(namespace)
         found = namespace.func(namespace)
         if command == "ls" and namespace.what in ("tasks", "subtasks"):
@@ -434,7 +454,8 @@ def _list_banks(include_path: list[str]) -> None:
 
     print("Item banks, for run --adaptive:")
     for task, metric, bank in named_banks(include_path):
-        print(f"  {task}: {bank} ({metric}){'' if bank.is_file() else ' (file is missing)'}")
+        missing = isinstance(bank, Path) and not bank.is_file()
+        print(f"  {task}: {bank} ({metric}){' (file is missing)' if missing else ''}")
 
 
 def _own_keys() -> set[str]:
@@ -461,14 +482,14 @@ def _run_plain(namespace: argparse.Namespace) -> int:
     """Exactly the harness's own run, with this package's tasks and models known to it."""
     from lm_eval.utils import setup_logging
 
-    from lm_eval_adaptive.harness.replay import register
+    from lm_eval_adaptive.harness.run import register_all
 
     given = [key for key in _own_keys() - {_CANDIDATES} if hasattr(namespace, key)]
     if given:
         raise UsageError(f"--{given[0]} is an option of adaptive runs; add --adaptive")
     if hasattr(namespace, _CANDIDATES):
         delattr(namespace, _CANDIDATES)
-    register()
+    register_all()
     setup_logging()
     _with_own_tasks(namespace)
     namespace.func(namespace)
@@ -498,29 +519,29 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     # Progress bars read this when tqdm is first imported.
     if not os.environ.get("LMEVAL_LOG_LEVEL"):
         os.environ["TQDM_DISABLE"] = "1"
-    from lm_eval_adaptive.harness.replay import register
-    from lm_eval_adaptive.harness.run import AdaptiveRun
+    from lm_eval_adaptive.harness.run import AdaptiveRun, register_all
 
     resume = getattr(namespace, "resume", None)
     if resume is not None and not (namespace.tasks or getattr(namespace, "config", None)):
         return _resume_alone(Path(resume))
-    register()
+    register_all()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     options, harness = _split(namespace)
     settings = _harness_settings(namespace, harness)
     candidates = _read_candidates(namespace, options)
     adaptive = _adaptive_config(options)
-    from lm_eval_adaptive.harness.show import Progress, show_outcome
+    from lm_eval_adaptive.harness.live import Progress
+    from lm_eval_adaptive.harness.show import show_outcome
 
-    run = AdaptiveRun(
-        candidates,
-        settings,
-        adaptive,
-        resume=None if resume is None else Path(resume),
-        command=arguments,
-        listener=Progress(),
-    )
-    outcome = run.run()
+    with Progress() as progress:
+        outcome = AdaptiveRun(
+            candidates,
+            settings,
+            adaptive,
+            resume=None if resume is None else Path(resume),
+            command=arguments,
+            listener=progress,
+        ).run()
     show_outcome(outcome)
     lost = {
         each["model"]: each["reason"]
@@ -666,13 +687,15 @@ def _adaptive_config(options: dict[str, Any]) -> Any:
 
 def _banks(given: str | list[str] | dict[str, str]) -> str | dict[str, str]:
     """``--bank PATH`` for all tasks, or ``TASK=PATH`` for each."""
+    from lm_eval_adaptive.harness.hub import is_hub_address
+
     if isinstance(given, dict):
         return given
     texts = [given] if isinstance(given, str) else list(given)
     by_task: dict[str, str] = {}
     for text in texts:
         task, separator, path = text.partition("=")
-        if not separator or Path(text).exists():
+        if not separator or is_hub_address(text) or Path(text).exists():
             if len(texts) > 1:
                 raise UsageError(
                     f"--bank {text}: with several --bank each must say its task, TASK=PATH"
@@ -708,16 +731,18 @@ def _calibrate(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def _loaded(path: Path) -> ItemBank:
+def _loaded(name: str | Path) -> ItemBank:
+    """A bank by its file, or by its address on the hub."""
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.harness.hub import fetch_bank, is_hub_address
 
-    return ItemBank.load(path)
+    return ItemBank.load(fetch_bank(str(name)) if is_hub_address(name) else Path(name))
 
 
 def _bank_show(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.harness.show import bank_as_json, show_bank
 
-    bank = _loaded(Path(namespace.file))
+    bank = _loaded(namespace.file)
     if namespace.json:
         print(json.dumps(bank_as_json(bank), indent=2, ensure_ascii=False))
     else:
@@ -728,10 +753,11 @@ def _bank_show(namespace: argparse.Namespace) -> int:
 def _bank_check(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.harness.calibrate import match_documents
     from lm_eval_adaptive.harness.config import HarnessSettings
-    from lm_eval_adaptive.harness.run import make_task_manager, resolve_tasks
+    from lm_eval_adaptive.harness.run import make_task_manager, register_all, resolve_tasks
     from lm_eval_adaptive.harness.task import TaskDocs, load_task
 
-    bank = _loaded(Path(namespace.file))
+    register_all()
+    bank = _loaded(namespace.file)
     settings = HarnessSettings(tasks=(namespace.tasks,), include_path=namespace.include_path)
     manager = make_task_manager(settings)
     (name,) = resolve_tasks(manager, settings.tasks)

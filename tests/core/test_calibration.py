@@ -321,8 +321,8 @@ def test_the_link_of_the_paper_gives_back_the_mean_scores_of_the_calibration_mod
 
 
 def test_auto_is_by_the_kind_of_scores_alone():
-    assert choose_response_model(np.array([[0.0, 1.0], [1.0, np.nan]])) == "bernoulli-2pl"
-    assert choose_response_model(np.array([[0.0, 1.0], [0.5, np.nan]])) == "robust-2pl"
+    assert choose_response_model(np.array([[0.0, 1.0], [1.0, np.nan]]))[0] == "bernoulli-2pl"
+    assert choose_response_model(np.array([[0.0, 1.0], [0.5, np.nan]]))[0] == "robust-2pl"
 
 
 @pytest.mark.parametrize("model", ALL_MODELS)
