@@ -1,179 +1,363 @@
-"""What a person sees in the terminal.
+"""What a person sees in the terminal when a run is over, and of a bank.
 
-This module owns text and tables on the screen; it imports rich, and reads the fold and the ranking
-document. It decides nothing.
+This module owns text and tables on standard output, and the sentence to quote; it imports rich
+inside functions and reads the ranking document. It decides nothing.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from typing_extensions import Self
+
+from lm_eval_adaptive.harness.live import bare_names, printable, score_text, short_names
+from lm_eval_adaptive.harness.live import share as percent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.harness.run import RunOutcome
-    from lm_eval_adaptive.harness.session import Session, TaskRun
 
-
-def _silenced() -> bool:
-    level = logging.getLevelName(os.environ.get("LMEVAL_LOG_LEVEL", "").upper())
-    return isinstance(level, int) and level >= logging.ERROR
-
-
-class Progress:
-    """A line for every round: who stands where, how many pairs are decided."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def __call__(self, session: Session, run: TaskRun, event: str) -> None:
-        """Print the state after an event of the loop."""
-        if _silenced():
-            return
-        from rich.console import Console
-
-        console = Console(stderr=True, soft_wrap=True)
-        if event == "start":
-            console.print(
-                f"{session.docs.name}: {len(session.names)} models, {len(session.bank)} items, "
-                f"ranked by {session.metric} ({session.bank.info.response_model})",
-                markup=False,
-            )
-            for notice in session.notices:
-                console.print(notice, markup=False)
-            return
-        if event != "round":
-            return
-        estimates = session.procedure.estimate(run.state)
-        pairs = session.procedure.pairs(run.state, estimates)
-        needed = [pair for pair in pairs if pair.required]
-        decided = sum(pair.verdict != "undecided" for pair in needed)
-        raw = session.scale.to_raw(estimates.score)
-        errors = estimates.score_se * session.scale.width
-        order = np.argsort(-estimates.level, kind="stable")
-        standing = "  ".join(
-            f"{session.names[row]} {raw[row]:.4g}±{errors[row]:.2g}" for row in order
-        )
-        console.print(
-            f"round {run.rounds}: {int(run.state.answered.sum())} items, {decided} of "
-            f"{len(needed)} pairs decided | {standing}",
-            markup=False,
-        )
+TOLD_IN_FULL = 4  # models, up to which the sentence tells every pair
+SHORT_NAME = 12  # columns that a shortened name gets at least
 
 
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(soft_wrap=False)
+    # Names of models, tasks and metrics are the users' own: nothing in them is markup.
+    return Console(soft_wrap=False, markup=False, highlight=False, emoji=False)
 
 
-def show_outcome(outcome: RunOutcome) -> None:
-    """Print each task's ranking and name the files."""
-    console = _console()
+def show_outcome(outcome: RunOutcome, console: Any = None) -> None:
+    """Print each task's table, ranking and sentence, and name the files.
+
+    Args:
+        outcome: What a run found.
+        console: A rich console; default: standard output.
+    """
+    console = console or _console()
     for task in outcome.tasks.values():
+        _line(console, harness_table(task.ranking, task.results, console.width))
+        console.print()
         _show_ranking(console, task.ranking)
-        console.print(f"files in {outcome.output_path}:", markup=False, soft_wrap=True)
-        others = [outcome.output_path / "journal.jsonl", outcome.report]
-        for file in [*task.files, *others]:
-            if file is not None and file.exists():
-                console.print(f"  {file}", markup=False, soft_wrap=True, highlight=False)
+        _show_files(console, outcome, task.files)
     _show_summary(console, outcome)
+
+
+def _line(console: Any, text: str, style: str = "") -> None:
+    """What is copied in one piece, such as a path: the terminal wraps it."""
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _prose(console: Any, text: str, style: str = "") -> None:
+    """What is read: wrapped between words on a terminal, one line elsewhere."""
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
+
+
+def harness_table(
+    ranking: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]], width: int = 1000
+) -> str:
+    """The harness's own table, one row per model, with ``adaptive`` as filter.
+
+    It is Markdown, as the harness prints it, with models where it has tasks.
+
+    Args:
+        ranking: A ranking document.
+        results: The harness's results by model.
+        width: Columns to fit into, by shortening names where need be.
+    """
+    from lm_eval.utils import make_table
+
+    task, metric = ranking["task"], ranking["metric"]
+    names = [entry["model"] for entry in ranking["ranking"]]
+
+    def table(labels: Sequence[str]) -> str:
+        # The harness sorts rows by key, and takes what is printed from the alias.
+        keys = [f"{place:06d}" for place in range(len(names))]
+        of = dict(zip(keys, names, strict=True))
+        found = {
+            "results": {
+                key: {
+                    "alias": label,
+                    f"{metric},adaptive": entry["score"],
+                    f"{metric}_stderr,adaptive": entry["score_se"],
+                }
+                for key, label, entry in zip(keys, labels, ranking["ranking"], strict=True)
+            },
+            "higher_is_better": {key: {metric: ranking["higher_is_better"]} for key in keys},
+            **{
+                part: {key: results.get(of[key], {}).get(part, {}).get(task, "") for key in keys}
+                for part in ("versions", "n-shot")
+            },
+        }
+        # Both words have five letters, so the columns stay as they are.
+        return str(make_table(found)).replace("Tasks", "Model", 1).rstrip()
+
+    text = table([printable(name) for name in names])
+    over = max(len(line) for line in text.splitlines()) - width
+    longest = max(map(len, names), default=0)
+    if over > 0 and longest > SHORT_NAME:
+        text = table(short_names(names, max(longest - over, SHORT_NAME)))
+    return text
+
+
+def groups_of(ranking: Mapping[str, Any]) -> list[list[str]]:
+    """Models in ranking order, in groups: every model beats all of the groups below its own.
+
+    Within a group some pairs may be decided as well: ties are not transitive, A and B and likewise
+    B and C may be undecided while A beats C.
+    """
+    names = [entry["model"] for entry in ranking["ranking"]]
+    tied = {entry["model"]: set(entry["tied_with"]) for entry in ranking["ranking"]}
+    groups: list[list[str]] = []
+    reach = -1  # the last place that a tie of the group so far leads to
+    for place, name in enumerate(names):
+        if place > reach:
+            groups.append([])
+        groups[-1].append(name)
+        reach = max([reach, place, *(at for at, each in enumerate(names) if each in tied[name])])
+    return groups
+
+
+def possible_ranks(ranking: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Best and worst rank that the verdicts leave to each model."""
+    names = [entry["model"] for entry in ranking["ranking"]]
+    better = dict.fromkeys(names, 0)  # models that certainly stand above
+    worse = dict.fromkeys(names, 0)
+    for winner, loser in _decided(ranking):
+        better[loser] += 1
+        worse[winner] += 1
+    return {name: (better[name] + 1, len(names) - worse[name]) for name in names}
+
+
+def _decided(ranking: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Decided pairs as (winner, loser)."""
+    return [
+        (pair["a"], pair["b"]) if pair["verdict"] == "a" else (pair["b"], pair["a"])
+        for pair in ranking["pairs"]
+        if pair["verdict"] in ("a", "b")
+    ]
+
+
+def _show_ranking(console: Any, ranking: Mapping[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    arrow = "↑" if ranking["higher_is_better"] else "↓"
+    title = f"{ranking['task']}: {ranking['metric']} {arrow}"
+    if ranking["filter"] != "none":
+        title = f"{title} ({ranking['filter']})"
+    priced = any(entry["cost"] != entry["items"] for entry in ranking["ranking"])
+    table = Table(title=Text(printable(title)), title_justify="left", box=box.HORIZONTALS)
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("model", overflow="fold")
+    for name in ("score", "95 % interval", "items", *(["cost"] if priced else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    groups, ranks = groups_of(ranking), possible_ranks(ranking)
+    tied = any(len(group) > 1 for group in groups)
+    for entry in ranking["ranking"]:
+        low, high = (f"{each:.4g}" for each in entry["score_ci"])
+        best, worst = ranks[entry["model"]]
+        table.add_row(
+            str(best) if best == worst else f"{best}–{worst}",
+            Text(printable(entry["model"])),
+            Text(score_text(entry["score"], entry["score_se"])),
+            f"{low} – {high}",
+            str(entry["items"]),
+            *([f"{entry['cost']:.4g}"] if priced else []),
+            end_section=tied and any(entry["model"] == group[-1] for group in groups),
+        )
+    console.print(table)
+    if tied:
+        _prose(
+            console,
+            "1–2: either rank is possible; every model above a line beats every one below it",
+        )
+    for entry in ranking["set_aside"]:
+        _prose(console, f"set aside: {printable(entry['model'])}: {printable(entry['reason'])}")
+    names = [entry["model"] for entry in ranking["ranking"]]
+    labels = dict(zip(names, bare_names(names), strict=True))
+    _prose(console, sentence(ranking, labels), style="bold")
+    wrong = expected_wrong(ranking)
+    if wrong:
+        _prose(console, wrong)
+    for warning in ranking["warnings"]:
+        _prose(console, f"warning: {printable(warning)}")
+    _line(console, f"signature {ranking['signature']}")
+
+
+def _show_files(console: Any, outcome: RunOutcome, files: Sequence[Path]) -> None:
+    """The files to open first; those of the harness are counted."""
+    _line(console, f"files in {outcome.output_path}:")
+    for file in [files[0], outcome.output_path / "journal.jsonl", outcome.report]:
+        if file is not None and file.exists():
+            _line(console, f"  {file}")
+    if len(files) > 1:
+        _line(console, "  <model>/results_*.json and samples_*.jsonl, as the harness writes them")
 
 
 def _show_summary(console: Any, outcome: RunOutcome) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     if outcome.summary is None:
         return
-    table = Table(title=f"over {len(outcome.summary['tasks'])} tasks")
+    table = Table(
+        title=f"over {len(outcome.summary['tasks'])} tasks", title_justify="left", pad_edge=False
+    )
     table.add_column("model", overflow="fold")
     for name in ("mean rank", "mean z", "± se", "tasks"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in outcome.summary["summary"]:
         table.add_row(
-            row["model"],
+            Text(printable(row["model"])),
             f"{row['mean_rank']:.2f}",
             f"{row['mean_z']:+.2f}",
             f"{row['mean_z_se']:.2f}",
             str(row["tasks"]),
         )
     console.print(table)
-    console.print("z: score less the calibration models' mean, in their standard deviations")
-    console.print(f"  {outcome.summary_file}", markup=False, soft_wrap=True, highlight=False)
+    _prose(console, "z: score less the calibration models' mean, in their standard deviations")
+    _line(console, f"  {outcome.summary_file}")
 
 
-def _show_ranking(console: Any, ranking: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    arrow = "↑" if ranking["higher_is_better"] else "↓"
-    title = f"{ranking['task']}: {ranking['metric']} {arrow}"
-    table = Table(title=title if ranking["filter"] == "none" else f"{title} ({ranking['filter']})")
-    places = {entry["model"]: entry["rank"] for entry in ranking["ranking"]}
-    priced = any(entry["cost"] != entry["items"] for entry in ranking["ranking"])
-    table.add_column("rank", justify="right")
-    table.add_column("model", overflow="fold")
-    for name in ("score", "± se", "95 % interval", "items", *(["cost"] if priced else [])):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("ties with", overflow="fold")
-    for entry in ranking["ranking"]:
-        low, high = entry["score_ci"]
-        table.add_row(
-            str(entry["rank"]),
-            entry["model"],
-            f"{entry['score']:.4g}",
-            f"{entry['score_se']:.2g}",
-            f"{low:.4g} – {high:.4g}",
-            str(entry["items"]),
-            *([f"{entry['cost']:.4g}"] if priced else []),
-            ", ".join(str(places[name]) for name in entry["tied_with"]) or "–",
-        )
-    console.print(table)
-    console.print(sentence(ranking), markup=False, soft_wrap=True)
-    for warning in ranking["warnings"]:
-        console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    console.print(f"signature {ranking['signature']}", markup=False, soft_wrap=True)
+def expected_wrong(ranking: Mapping[str, Any]) -> str:
+    """How many of the decided pairs are expected to be wrong: the sum of 1 - P; "" without any."""
+    chances = [
+        1.0 - pair["p_a_better"] if pair["verdict"] == "a" else pair["p_a_better"]
+        for pair in ranking["pairs"]
+        if pair["verdict"] in ("a", "b")
+    ]
+    if not chances:
+        return ""
+    total = sum(chances)
+    count = f"{total:.2f}" if total >= 0.005 else "fewer than 0.01"
+    pairs = "pair" if len(chances) == 1 else "pairs"
+    return (
+        f"{len(chances)} decided {pairs}, of which {count} are expected to be wrong, where the "
+        "models are like those the bank was calibrated on"
+    )
 
 
-def sentence(ranking: dict[str, Any]) -> str:
-    """What a person would quote of a ranking."""
-    confidence = ranking["config"]["adaptive"]["confidence"]
+def sentence(ranking: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> str:
+    """What a person would quote of a ranking.
+
+    Up to four models every pair is told; of more, where the first one stands and how many pairs are
+    decided.
+
+    Args:
+        ranking: A ranking document.
+        labels: What to call models, where it is not by their names.
+    """
+    entries = ranking["ranking"]
+    labels = labels or {entry["model"]: entry["model"] for entry in entries}
+    parts = []
+    if len(entries) == 1:
+        entry = entries[0]
+        low, high = (f"{each:.4g}" for each in entry["score_ci"])
+        score = score_text(entry["score"], entry["score_se"])
+        parts.append(f"{labels[entry['model']]} scores {score} (95 % interval {low} to {high})")
+        parts.append(f"{entry['items']} items")
+    elif 1 < len(entries) <= TOLD_IN_FULL:
+        parts += _every_pair(ranking, labels)
+    elif entries:
+        parts += _the_first(ranking, labels)
+    needed = f"{percent(ranking['fraction'])} of the answers a full run needs"
+    if ranking["cost_total"] != ranking["items_total"]:
+        needed += f", cost {ranking['cost_total']:.3g} of {ranking['cost_full']:.3g}"
+    return f"{'; '.join([*parts, needed])} (stopped: {ranking['stop_reason']})."
+
+
+def _level(ranking: Mapping[str, Any]) -> str:
+    """The level of a verdict, in words."""
+    adaptive = ranking["config"]["adaptive"]
+    level = f"{100.0 * adaptive['confidence']:.4g} % confidence"
+    if adaptive.get("correction") == "holm":
+        return f"{level} for all required pairs together"
+    several = sum(pair["verdict"] in ("a", "b") for pair in ranking["pairs"]) > 1
+    return f"{level} each" if several else level
+
+
+def _every_pair(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
     beaten: dict[str, list[str]] = {}
-    for pair in ranking["pairs"]:
-        if pair["verdict"] in ("a", "b"):
-            winner, loser = (
-                (pair["a"], pair["b"]) if pair["verdict"] == "a" else (pair["b"], pair["a"])
-            )
-            beaten.setdefault(winner, []).append(loser)
+    for winner, loser in _decided(ranking):
+        beaten.setdefault(labels[winner], []).append(labels[loser])
     told = [f"{winner} beats {_listed(losers)}" for winner, losers in beaten.items()]
-    open_pairs = [
-        f"{pair['a']} and {pair['b']}"
-        for pair in ranking["pairs"]
-        if pair["verdict"] == "undecided"
-    ]
-    equal = [
-        f"{pair['a']} and {pair['b']}"
-        for pair in ranking["pairs"]
-        if pair["verdict"] == "equivalent"
-    ]
     parts = []
     if told:
-        parts.append(f"{'; '.join(told)} with {confidence:.0%} confidence each")
-    if equal:
-        parts.append(f"{_listed(equal)} are equivalent")
-    if open_pairs:
-        parts.append(f"{_listed(open_pairs)} are undecided")
-    asked = f"{ranking['items_total']} items asked, {ranking['fraction']:.1%} of a full run"
-    return f"{'; '.join([*parts, asked])} (stopped: {ranking['stop_reason']})."
+        parts.append(f"{'; '.join(told)} with {_level(ranking)}")
+    for verdict in ("equivalent", "undecided"):
+        alike = [(pair["a"], pair["b"]) for pair in ranking["pairs"] if pair["verdict"] == verdict]
+        if alike:
+            sets = _cliques(alike, [entry["model"] for entry in ranking["ranking"]])
+            groups = [_listed([labels[name] for name in each]) for each in sets]
+            parts.append(f"{', '.join(groups)} are {verdict}")
+    parts[-1] += f" after {_items(ranking)}"
+    return parts
 
 
-def _listed(names: list[str]) -> str:
+def _the_first(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    first, *others = ranking["ranking"]
+    name, tied = labels[first["model"]], [labels[each] for each in first["tied_with"]]
+    behind = len(others) - len(tied)
+    if not tied:
+        stands = f"{name} beats all {len(others)} others"
+    elif len(tied) <= 3:
+        stands = f"{name} is not told apart from {_listed(tied)}"
+    else:
+        stands = f"{name} stands first but is not told apart from {len(tied)} others"
+    if tied and behind:
+        stands += f" and beats the other {behind}" if behind > 1 else " and beats the other one"
+    pairs = ranking["pairs"]
+    counts = {
+        verdict: sum(pair["verdict"] in verdicts for pair in pairs)
+        for verdict, verdicts in (
+            ("decided", ("a", "b")),
+            ("equivalent", ("equivalent",)),
+            ("undecided", ("undecided",)),
+        )
+    }
+    told = f"{counts['decided']} of {len(pairs)} pairs are decided with {_level(ranking)}"
+    rest = [f"{counts[word]} {word}" for word in ("equivalent", "undecided") if counts[word]]
+    return [stands, ", ".join([told, *rest]) + f" after {_items(ranking)}"]
+
+
+def _cliques(pairs: Sequence[tuple[str, str]], order: Sequence[str]) -> list[list[str]]:
+    """Sets of models of which every two are among the pairs, in ranking order.
+
+    >>> _cliques([("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")], ["a", "b", "c", "d"])
+    [['a', 'b', 'c'], ['c', 'd']]
+    """
+    alike = {frozenset(pair) for pair in pairs}
+    found: list[list[str]] = []
+    for start, name in enumerate(order):
+        group = [name]
+        for other in order[start + 1 :]:
+            if all(frozenset((other, each)) in alike for each in group):
+                group.append(other)
+        if len(group) > 1 and not any(set(group) <= set(each) for each in found):
+            found.append(group)
+    covered = {frozenset((a, b)) for group in found for a in group for b in group if a != b}
+    return found + [[a, b] for a, b in pairs if frozenset((a, b)) not in covered]
+
+
+def _items(ranking: Mapping[str, Any]) -> str:
+    """How many items the models were asked."""
+    counts = [entry["items"] for entry in ranking["ranking"]]
+    if min(counts) == max(counts):
+        return f"{counts[0]} items a model"
+    return f"{min(counts)} to {max(counts)} items a model"
+
+
+def _listed(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"
@@ -213,6 +397,7 @@ def bank_as_json(bank: ItemBank) -> dict[str, Any]:
 def show_bank(bank: ItemBank) -> None:
     """Print what a bank holds."""
     from rich.table import Table
+    from rich.text import Text
 
     console = _console()
     info = bank.info
@@ -237,7 +422,10 @@ def show_bank(bank: ItemBank) -> None:
         table.add_column(name, justify="left" if name == "model" else "right", overflow="fold")
     for model in sorted(info.models, key=lambda each: -each.mean_score):
         table.add_row(
-            model.name, f"{model.mean_raw:.4g}", f"{model.theta:+.2f}", str(model.n_scores)
+            Text(printable(model.name)),
+            f"{model.mean_raw:.4g}",
+            f"{model.theta:+.2f}",
+            str(model.n_scores),
         )
     console.print(table)
     for notice in info.notices:
