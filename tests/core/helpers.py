@@ -10,6 +10,8 @@ from scipy.special import expit
 from scipy.stats import binom, norm
 
 from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale
 
@@ -137,6 +139,55 @@ def make_bank(items: ItemParameters, **changes: Any) -> ItemBank:
     for name, value in changes.items():
         (columns if name in columns else info)[name] = value
     return ItemBank(info=BankInfo(**info), parameters=items, **columns)  # type: ignore[arg-type]
+
+
+def matrix_of(scores: ArrayLike, **attributes: Any) -> ScoreMatrix:
+    """A matrix with made-up names of models (m0, m1, ...) and items (i000, ...)."""
+    scores = np.asarray(scores, dtype=float)
+    return ScoreMatrix(
+        tuple(f"m{row}" for row in range(scores.shape[0])),
+        tuple(f"i{column:03d}" for column in range(scores.shape[1])),
+        scores,
+        {name: np.asarray(value) for name, value in attributes.items()} or None,
+    )
+
+
+class FactorBenchmark:
+    """A benchmark whose models differ in ability and in things besides it.
+
+    Scores are expit(a theta + d) + f' w + noise, cut to [0, 1]: an ability theta, factor scores f
+    that other models share by chance only, and a noise of each item's own.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, n: int = 200, factors: int = 3, loading: float = 0.06
+    ) -> None:
+        self.height = rng.normal(0.3, 1.0, n)
+        self.slope = np.exp(rng.normal(-0.3, 0.25, n))
+        self.loadings = rng.normal(0.0, loading, (factors, n))
+        self.noise = rng.uniform(0.08, 0.2, n)
+
+    def draw(
+        self, theta: ArrayLike, rng: np.random.Generator, noise: float = 1.0, factor: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Scores of models of these abilities, shape (m, n); noise and factor scores by a factor."""
+        theta = np.asarray(theta, dtype=float)
+        f = factor * rng.standard_normal((len(theta), len(self.loadings)))
+        mean = expit(self.slope * theta[:, None] + self.height) + f @ self.loadings
+        return np.clip(mean + noise * self.noise * rng.standard_normal(mean.shape), 0.0, 1.0)
+
+    def bank(
+        self, rng: np.random.Generator, models: int = 16, response_model: str = "robust-2pl"
+    ) -> ItemBank:
+        """A bank calibrated on models of abilities drawn from N(0, 1)."""
+        scores = self.draw(rng.normal(size=models), rng)
+        return calibrate(
+            matrix_of(scores),
+            task="toy",
+            metric="score",
+            score_range=(0.0, 1.0),
+            response_model=response_model,
+        )
 
 
 def answers(scores: NDArray[np.float64]) -> Callable[[int, tuple[int, ...]], list[float]]:

@@ -16,27 +16,23 @@ from scipy.stats import norm, pearsonr, spearmanr
 
 from lm_eval_adaptive.core.build import calibrate, choose_response_model, refit
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means, correlations
-from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import allocation_value, probability_better
 from lm_eval_adaptive.core.response import expected_score
 from lm_eval_adaptive.core.sampler import FisherSampler
 from lm_eval_adaptive.errors import DataError, UsageError
-from tests.core.helpers import ALL_MODELS, draw_scores, make_items, quick, random_items
+from tests.core.helpers import (
+    ALL_MODELS,
+    draw_scores,
+    make_items,
+    matrix_of,
+    quick,
+    random_items,
+)
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "paper_1pl.json").read_text(encoding="utf-8")
 )
-
-
-def matrix_of(scores, **attributes):
-    scores = np.asarray(scores, dtype=float)
-    return ScoreMatrix(
-        tuple(f"m{row}" for row in range(scores.shape[0])),
-        tuple(f"i{column:03d}" for column in range(scores.shape[1])),
-        scores,
-        {name: np.asarray(value) for name, value in attributes.items()} or None,
-    )
 
 
 # --- the paper's equations, by hand
