@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from lm_eval_adaptive.core.known import beside, recorded
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import (
     DecisionRule,
@@ -176,23 +177,31 @@ class Stop:
 
 
 class Procedure:
-    """The adaptive test of m models on one bank.
+    """The adaptive test of m models on one bank, beside models that are known already.
 
-    Rows of all arrays are models in the caller's order; callers sort by name, so that the order of
-    a command line changes nothing.
+    Rows of all arrays are models in the caller's order, followed by the known ones; callers sort by
+    name, so that the order of a command line changes nothing.
 
     Args:
         bank: The calibrated items.
         costs: Expected cost of an item, positive: shape (m,) where all items cost a model the same,
             (m, n) where they differ.
         config: The rules.
+        known: Rows of calibration models of the bank that join the ranking with their recorded
+            scores. They are asked nothing, and pairs of two of them are never waited for.
 
     Raises:
         UsageError: A cost is not positive, or the budget does not cover the warm-up, or one model
             is to be ranked alone without ``precision`` or ``items_per_model``.
     """
 
-    def __init__(self, bank: ItemBank, costs: ArrayLike, config: ProcedureConfig) -> None:
+    def __init__(
+        self,
+        bank: ItemBank,
+        costs: ArrayLike,
+        config: ProcedureConfig,
+        known: Sequence[int] = (),
+    ) -> None:
         self.bank = bank
         self.config = config
         given = np.asarray(costs, dtype=np.float64)
@@ -200,9 +209,13 @@ class Procedure:
             raise UsageError(f"every model's cost must be above 0, got {given.tolist()}")
         per_item = given[:, None] if given.ndim == 1 else given
         self.item_costs: FloatArray = np.broadcast_to(per_item, (len(given), len(bank)))
-        # One number per model, for who is asked: what a typical item of the bank costs it.
-        self.costs: FloatArray = given if given.ndim == 1 else given.mean(axis=1)
+        # One number per model, for who is asked: what a typical item of the bank costs it. A known
+        # model's is never spent.
+        typical = given if given.ndim == 1 else given.mean(axis=1)
+        self.costs: FloatArray = np.concatenate([typical, np.ones(len(known))])
+        self.known: BoolArray = np.arange(len(self.costs)) >= len(given)
         self.posterior = make_posterior(bank)
+        self._recorded = recorded(bank, self.posterior, known) if len(known) else None
         self.sampler: Sampler = make_sampler(
             config.sampler,
             self.posterior,
@@ -216,8 +229,9 @@ class Procedure:
         self._check()
 
     def _check(self) -> None:
-        config, m = self.config, len(self.costs)
-        if m == 1 and config.precision is None and config.items_per_model is None:
+        config, m = self.config, int((~self.known).sum())
+        alone = m == 1 and not self.known.any()
+        if alone and config.precision is None and config.items_per_model is None:
             raise UsageError(
                 "one model has nothing to be ranked against; name a second --model, or give "
                 "--precision E (stop at that standard error), --items_per_model N, or --against"
@@ -228,7 +242,7 @@ class Procedure:
                 "sure the ranking must be"
             )
         length = config.items_per_model or self.min_items
-        warm_up = float(length * self.costs.sum())
+        warm_up = float(length * self.costs[~self.known].sum())
         if config.budget is not None and warm_up > config.budget * _ROUNDING:
             raise UsageError(
                 f"--budget {config.budget:g} does not cover the first {length} items of each model "
@@ -246,13 +260,16 @@ class Procedure:
         return RunState.start(len(self.costs), kept)
 
     def estimate(self, state: RunState) -> Estimates:
-        """Beliefs about all models, set aside or not."""
-        return self.posterior.estimate(state.responses)
+        """Beliefs about all models, set aside or not, and known."""
+        found = self.posterior.estimate(state.responses[~self.known])
+        return found if self._recorded is None else beside(found, self._recorded)
 
     def pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
         """Verdicts on all pairs of models that were not set aside, in ranking order."""
         rows = np.flatnonzero(~state.failed)
-        found = judge_pairs(_select(estimates or self.estimate(state), rows), self.config.rule)
+        fixed = [place for place, row in enumerate(rows) if self.known[row]]
+        beliefs = _select(estimates or self.estimate(state), rows)
+        found = judge_pairs(beliefs, self.config.rule, fixed)
         return [replace(each, a=int(rows[each.a]), b=int(rows[each.b])) for each in found]
 
     def next(self, state: RunState) -> Round | Stop:
@@ -264,7 +281,7 @@ class Procedure:
         to items that were excluded later have been paid for.
         """
         config = self.config
-        active = ~state.failed
+        active = ~state.failed & ~self.known
         if not active.any():
             return Stop("failed")
         asked = state.administered
@@ -302,6 +319,7 @@ class Procedure:
                     hopeless = True
                 else:
                     wanted[[pair.a, pair.b]] = True
+        wanted &= ~self.known
         if wanted.any():
             return wanted
         return Stop("max_items" if hopeless else "decided")
@@ -316,7 +334,7 @@ class Procedure:
         The variance V of a difference falls about as n^-0.6. Seen from now, the difference found
         then is normal about today's, with what V will have fallen by as its variance.
         """
-        n = max(int(state.administered[[pair.a, pair.b]].min()), 1)
+        n = max(self._asked_least(state, pair), 1)
         if n >= self.max_items:
             return 1.0  # nothing is given up: other rules end the run
         now = float(pair_variance(estimates)[pair.a, pair.b])
@@ -329,6 +347,10 @@ class Procedure:
         if margin > 0.0 and gap < margin:
             return 1.0  # it may yet come out equivalent
         return decided
+
+    def _asked_least(self, state: RunState, pair: Pair) -> int:
+        """Items answered by the one of two models that was asked less, of those under test."""
+        return min(int(state.administered[row]) for row in (pair.a, pair.b) if not self.known[row])
 
     def _ask_up_to(
         self, state: RunState, estimates: Estimates, models: BoolArray, length: int
@@ -380,7 +402,7 @@ class Procedure:
         for pair in self.pairs(state, estimates):
             if pair.required and pair.verdict == "undecided":
                 z = max(abs(float(ndtri(np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)))), 0.1)
-                n = float(state.administered[[pair.a, pair.b]].min())
+                n = float(self._asked_least(state, pair))
                 most = max(most, n * ((target / z) ** 2 - 1.0))
         batch = self.config.batch
         return int(np.clip(np.ceil(most / 4.0), batch, 4 * batch))

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -132,15 +132,25 @@ def difference_variance(cov: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(own[:, None] + own[None, :] - 2.0 * cov, 0.0))
 
 
-def required_pairs(ranked: Sequence[int], pairs: str) -> set[tuple[int, int]]:
-    """The pairs (better placed, other) that must be decided, as rows."""
-    if pairs == "adjacent":
-        return set(pairwise(ranked))
+def required_pairs(
+    ranked: Sequence[int], pairs: str, fixed: Collection[int] = ()
+) -> set[tuple[int, int]]:
+    """The pairs (better placed, other) that must be decided, as rows.
+
+    Args:
+        ranked: Rows, best first.
+        pairs: ``adjacent``, ``all`` or ``top:K``.
+        fixed: Rows of models that are asked nothing; a pair of two of them is never required.
+    """
     every = list(combinations(ranked, 2))
-    if pairs == "all":
-        return set(every)
-    top = set(ranked[: int(pairs.partition(":")[2])])
-    return {(a, b) for a, b in every if a in top}
+    if pairs == "adjacent":
+        found = set(pairwise(ranked))
+    elif pairs == "all":
+        found = set(every)
+    else:
+        top = set(ranked[: int(pairs.partition(":")[2])])
+        found = {(a, b) for a, b in every if a in top}
+    return {(a, b) for a, b in found if not (a in fixed and b in fixed)}
 
 
 def _holm(p_values: FloatArray, alpha: float) -> NDArray[np.bool_]:
@@ -155,7 +165,9 @@ def _holm(p_values: FloatArray, alpha: float) -> NDArray[np.bool_]:
     return rejected
 
 
-def judge_pairs(estimates: Estimates, rule: DecisionRule) -> list[Pair]:
+def judge_pairs(
+    estimates: Estimates, rule: DecisionRule, fixed: Collection[int] = ()
+) -> list[Pair]:
     """Verdicts on all pairs, in ranking order.
 
     A pair is decided when P(a better) > 1 - (1 - gamma)/2, that is, when the two-sided p-value
@@ -166,6 +178,7 @@ def judge_pairs(estimates: Estimates, rule: DecisionRule) -> list[Pair]:
     Args:
         estimates: Beliefs about m models.
         rule: When a pair is decided.
+        fixed: Rows of models that are asked nothing; see :func:`required_pairs`.
 
     Returns:
         m (m - 1) / 2 pairs.
@@ -174,7 +187,7 @@ def judge_pairs(estimates: Estimates, rule: DecisionRule) -> list[Pair]:
     every = list(combinations(ranked, 2))
     if not every:
         return []
-    required = required_pairs(ranked, rule.pairs)
+    required = required_pairs(ranked, rule.pairs, fixed)
     p = probability_from(estimates.level, pair_variance(estimates))
     p_values = np.array([2.0 * min(p[a, b], 1.0 - p[a, b]) for a, b in every])
     alpha = 1.0 - rule.confidence

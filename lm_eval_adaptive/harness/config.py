@@ -59,6 +59,8 @@ class AdaptiveConfig:
 
     Attributes:
         bank: Path of a bank for all tasks, or paths by task name; None takes the task's own.
+        against: Calibration models of the bank that join the ranking with their recorded scores:
+            names, or ``all``.
         metric: ``NAME`` or ``NAME,FILTER``; None takes the bank's.
         confidence: Two-sided level at which a pair counts as decided.
         correction: ``none`` or ``holm``.
@@ -77,6 +79,7 @@ class AdaptiveConfig:
     """
 
     bank: str | Path | Mapping[str, str | Path] | None = None
+    against: Sequence[str] | str = ()
     metric: str | None = None
     confidence: float = 0.95
     correction: str = "none"
@@ -94,6 +97,11 @@ class AdaptiveConfig:
     resident: int | None = None
 
     def __post_init__(self) -> None:
+        names = self.against.split(",") if isinstance(self.against, str) else self.against
+        against = tuple(str(name).strip() for name in names)
+        if not all(against):
+            raise UsageError("--against takes all, or names of the bank's models: NAME,NAME")
+        object.__setattr__(self, "against", against)
         if self.round_size != "auto" and not isinstance(self.round_size, int):
             raise UsageError(
                 f"--round_size must be auto or a whole number, got {self.round_size!r}"

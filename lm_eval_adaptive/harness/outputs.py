@@ -65,7 +65,7 @@ def ranking_document(
     raw_se = estimates.score_se * scale.width
     half = estimates.score_half_interval * scale.width
     bank = session.bank
-    items_full = len(bank) * len(names)
+    items_full = len(bank) * int((~procedure.known).sum())
     cost_full = float(procedure.item_costs.sum())
 
     def entry(row: int) -> dict[str, Any]:
@@ -78,6 +78,7 @@ def ranking_document(
             "ability_se": float(estimates.theta_se[row]),
             "items": int(asked[row]),
             "cost": float(cost[row]),
+            "known": bool(procedure.known[row]),
         }
 
     return {

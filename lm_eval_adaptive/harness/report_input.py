@@ -265,13 +265,15 @@ class _JournalledSession:
 
     def __init__(self, bank: ItemBank, header: Mapping[str, Any], task: str, repeats: int) -> None:
         from lm_eval_adaptive.core.procedure import Procedure
-        from lm_eval_adaptive.harness.session import expected_costs
+        from lm_eval_adaptive.harness.session import expected_costs, known_rows
 
         self.bank = bank
         self.docs = SimpleNamespace(name=task)
         self.adaptive = AdaptiveConfig(**header["adaptive"])
         self.specs = [CandidateSpec(**each) for _, each in sorted(header["models"].items())]
-        self.names = [spec.name for spec in self.specs]
+        own = [spec.name for spec in self.specs]
+        known, _ = known_rows(bank, self.adaptive.against, own)
+        self.names = [*own, *(bank.info.models[row].name for row in known)]
         self.metric, self.filter = bank.info.metric, bank.info.filter
         self.scale = bank.info.scale
         self.doc_ids = bank.doc_id
@@ -283,6 +285,7 @@ class _JournalledSession:
             bank,
             expected_costs(bank, self.specs, repeats),
             self.adaptive.procedure(self.scale.width, 1, 0),
+            known,
         )
 
     def start(self) -> RunState:

@@ -15,7 +15,7 @@ import numpy as np
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Ask, Procedure, Round
-from lm_eval_adaptive.errors import BankError, DataError, TaskError
+from lm_eval_adaptive.errors import BankError, DataError, TaskError, UsageError
 from lm_eval_adaptive.harness.calibrate import match_documents
 from lm_eval_adaptive.harness.config import (
     bank_signature,
@@ -104,6 +104,45 @@ def expected_costs(
 class Session:
     """One task with its bank and rules.
 
+def known_rows(
+    bank: ItemBank, against: Sequence[str], candidates: Sequence[str]
+) -> tuple[list[int], list[str]]:
+    """The calibration models that join a ranking with their recorded scores.
+
+    Args:
+        bank: The bank.
+        against: Their names, or ``all``.
+        candidates: Names of the models to be ranked.
+
+    Returns:
+        Their rows in the bank, by name; and notices.
+
+    Raises:
+        UsageError: A name is not among the calibration models, or is a candidate's as well.
+    """
+    rows = {model.name: row for row, model in enumerate(bank.info.models)}
+    if "all" in against and "all" not in rows:
+        doubled = [name for name in candidates if name in rows]
+        notices = [
+            f"{name} is a model of the bank and is asked anew, so --against all leaves its "
+            "recorded score out"
+            for name in doubled
+        ]
+        return [rows[name] for name in sorted(rows) if name not in candidates], notices
+    for name in against:
+        if name not in rows:
+            raise UsageError(
+                f"--against {name}: bank {bank.path} has no such model; it holds "
+                f"{', '.join(sorted(rows))}"
+            )
+        if name in candidates:
+            raise UsageError(
+                f"--against {name}: a model of that name is asked in this run; call the one to be "
+                "asked differently with --model_name"
+            )
+    return [rows[name] for name in sorted(set(against))], []
+
+
     Args:
         docs: The task's documents.
         adaptive: The run's options.
@@ -136,7 +175,10 @@ class Session:
         self.notices += notices
         self.doc_ids = np.array([-1 if each is None else each for each in where])
         self.item_of = {int(doc): item for item, doc in enumerate(self.doc_ids) if doc >= 0}
-        self.names = [spec.name for spec in candidates]
+        known, notices = known_rows(self.bank, adaptive.against, [spec.name for spec in candidates])
+        self.notices += notices
+        self.known = [info.models[row].name for row in known]
+        self.names = [*(spec.name for spec in candidates), *self.known]
         self.repeats = int(docs.task.config.repeats or 1)
         self.prices = {spec.name: spec.cost for spec in candidates}
         self.procedure = Procedure(
@@ -146,6 +188,7 @@ class Session:
         )
         self.scorer = self._scorer(candidates)
 
+            known,
     def _check_bank(self) -> None:
         info, where = self.bank.info, self.bank.path
         if info.task != self.docs.name:
@@ -225,6 +268,8 @@ class Session:
         if rules.rule.equivalence:
             parts["equiv"] = self.adaptive.equivalence
         for name in ("budget", "budget_items", "items_per_model", "precision"):
+        if self.known:
+            parts["against"] = ",".join(self.known)
             if getattr(rules, name) is not None:
                 parts[name] = getattr(self.adaptive, name)
         return signature(parts)
