@@ -736,7 +736,7 @@ def _loaded(name: str | Path) -> ItemBank:
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.harness.hub import fetch_bank, is_hub_address
 
-    return ItemBank.load(fetch_bank(str(name)) if is_hub_address(name) else Path(name))
+    return ItemBank.load(fetch_bank(name) if is_hub_address(name) else Path(name))
 
 
 def _bank_show(namespace: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from lm_eval_adaptive.errors import BankError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeGuard
 
 SCHEME = "hf://"
 _FORM = "hf://org/dataset/path/to/file.bank.parquet@revision#sha256"
@@ -41,7 +42,7 @@ class HubBank:
     sha256: str
 
 
-def is_hub_address(text: object) -> bool:
+def is_hub_address(text: object) -> TypeGuard[str]:
     """Whether a bank's name is an address on the hub.
 
     >>> is_hub_address("hf://org/banks/x.parquet@main#00"), is_hub_address("x.bank.parquet")

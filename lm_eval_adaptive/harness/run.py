@@ -33,6 +33,7 @@ from lm_eval_adaptive.harness.config import (
     cost_of_tokens,
     make_candidates,
 )
+from lm_eval_adaptive.harness.hub import is_hub_address
 from lm_eval_adaptive.harness.journal import (
     NAME,
     SCHEMA,
@@ -117,8 +118,12 @@ def include_paths(include_path: Any) -> list[str]:
     return [str(tasks_folder()), *(str(each) for each in given)]
 
 
-def named_banks(include_path: Any) -> list[tuple[str, str, Path]]:
-    """Tasks whose YAML names a bank: (task, metric, bank file), from our and the user's folders."""
+def named_banks(include_path: Any) -> list[tuple[str, str, Path | str]]:
+    """Tasks whose YAML names a bank, from our and the user's folders.
+
+    Returns:
+        Task, metric, and the bank's file, or its address where it is on the hub.
+    """
     from lm_eval.tasks._yaml_loader import load_yaml
 
     found = []
@@ -127,7 +132,9 @@ def named_banks(include_path: Any) -> list[tuple[str, str, Path]]:
             config = load_yaml(str(file), resolve_func=False)
             block = (config.get("metadata") or {}).get("adaptive") or {}
             if isinstance(config.get("task"), str) and block.get("bank"):
-                bank = file.parent / str(block["bank"])
+                bank: Path | str = str(block["bank"])
+                if not is_hub_address(bank):
+                    bank = file.parent / bank
                 found.append((config["task"], str(block.get("metric", "")), bank))
     return found
 

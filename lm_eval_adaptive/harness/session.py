@@ -23,6 +23,7 @@ from lm_eval_adaptive.harness.config import (
     metric_and_filter,
     signature,
 )
+from lm_eval_adaptive.harness.hub import fetch_bank, is_hub_address
 from lm_eval_adaptive.harness.scoring import document_score
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ def find_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
     """
     given = adaptive.bank_for(docs.name)
     if given is not None:
-        return ItemBank.load(given)
+        return ItemBank.load(fetch_bank(given) if is_hub_address(given) else given)
     named = docs.metadata.get("bank")
+    if is_hub_address(named):
+        return ItemBank.load(fetch_bank(named))
     if named:
         path = Path(str(named))
         source = (docs.task.config.metadata or {}).get("config_source")
@@ -100,9 +103,6 @@ def expected_costs(
     ]
     return np.array(rows)
 
-
-class Session:
-    """One task with its bank and rules.
 
 def known_rows(
     bank: ItemBank, against: Sequence[str], candidates: Sequence[str]
@@ -142,6 +142,9 @@ def known_rows(
             )
     return [rows[name] for name in sorted(set(against))], []
 
+
+class Session:
+    """One task with its bank and rules.
 
     Args:
         docs: The task's documents.
@@ -185,10 +188,10 @@ def known_rows(
             self.bank,
             expected_costs(self.bank, candidates, self.repeats),
             adaptive.procedure(self.scale.width, batch, seed),
+            known,
         )
         self.scorer = self._scorer(candidates)
 
-            known,
     def _check_bank(self) -> None:
         info, where = self.bank.info, self.bank.path
         if info.task != self.docs.name:
@@ -265,11 +268,11 @@ def known_rows(
         }
         if self.scorer:
             parts["scorer"] = self.scorer.replace("|", ";")
+        if self.known:
+            parts["against"] = ",".join(self.known)
         if rules.rule.equivalence:
             parts["equiv"] = self.adaptive.equivalence
         for name in ("budget", "budget_items", "items_per_model", "precision"):
-        if self.known:
-            parts["against"] = ",".join(self.known)
             if getattr(rules, name) is not None:
                 parts[name] = getattr(self.adaptive, name)
         return signature(parts)

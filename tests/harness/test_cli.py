@@ -307,7 +307,7 @@ def table(tmp_path):
     ("spoil", "words", "said"),
     [
         (lambda t: t[t.model < "m2"], [], "at least 3 models, got 2"),
-        (lambda t: t.assign(score=0.5), [], "same for all answers"),
+        (lambda t: t.assign(score=0.5), [], "the same mean score"),
         (lambda t: t.assign(score=t.score * 100), ["--range", "0,1"], "outside the declared range"),
         (lambda t: t.assign(score="good"), [], "good"),
         (lambda t: pd.concat([t, t[:1]]), [], "m0"),

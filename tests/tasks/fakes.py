@@ -15,7 +15,7 @@ from lm_eval_adaptive.metrics.spans import read_gold
 
 def target_of(doc):
     """What the best of models would answer."""
-    for column in ("summary", "best_answer", "sentence_eng_Latn"):
+    for column in ("summary", "best_answer", "sentence_eng_Latn", "answer"):
         if column in doc:
             return doc[column]
     return "\n".join(f"{text} | {label}" for text, label in read_gold(doc["spans"]))

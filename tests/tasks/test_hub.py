@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
 from lm_eval_adaptive.errors import BankError
-from lm_eval_adaptive.harness import hub
+from lm_eval_adaptive.harness import cli, hub
+from lm_eval_adaptive.harness.cli import main
 from lm_eval_adaptive.harness.hub import fetch_bank, is_hub_address, parse_address
 
 BYTES = b"PAR1 a bank PAR1"
+ZOO = [{"question": f"number {k}", "answer": f"It is {k} and no other"} for k in range(30)]
 HASH = hashlib.sha256(BYTES).hexdigest()
 
 
@@ -101,3 +104,88 @@ def test_paths_are_no_addresses():
     assert not is_hub_address("banks/x.bank.parquet")
     assert not is_hub_address(None)
     assert parse_address(f"hf://a/b/c@d#{HASH}") == hub.HubBank("a/b", "c", "d", HASH)
+
+
+class TestWhereABankIsNamed:
+    """On the command line, in a task's YAML and to ``bank check``, an address is as good as a file."""
+
+    @pytest.fixture
+    def address(self, monkeypatch, tmp_path, toy_scores):
+        import huggingface_hub
+
+        path = toy_scores.save(tmp_path / "hub" / "zoo.bank.parquet")
+
+        def download(repo, name, repo_type, revision):
+            assert (repo, name, repo_type, revision) == (
+                "org/banks", "zoo.bank.parquet", "dataset", "v1",
+            )  # fmt: skip
+            return str(path)
+
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"hf://org/banks/zoo.bank.parquet@v1#{digest}"
+
+    @pytest.fixture
+    def toy_scores(self):
+        """A bank of the task zoo whose documents are the numbers 0 to 29."""
+        import numpy as np
+
+        from lm_eval_adaptive import ScoreMatrix, calibrate
+        from lm_eval_adaptive.core.identity import content_hash
+
+        rng = np.random.default_rng(0)
+        scores = np.clip(np.linspace(0.2, 0.8, 6)[:, None] + rng.normal(0, 0.2, (6, 30)), 0, 1)
+        matrix = ScoreMatrix(
+            models=tuple("abcdef"),
+            items=tuple(content_hash(doc) for doc in ZOO),
+            scores=scores,
+        )
+        return calibrate(
+            matrix, task="zoo", metric="rougeL", filter="none", score_range=(0, 1),
+            higher_is_better=True,
+        )  # fmt: skip
+
+    @pytest.fixture
+    def zoo(self, tmp_path, monkeypatch):
+        from lm_eval_adaptive.harness.init_task import TaskWish, init_task
+
+        monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+        data = tmp_path / "zoo.jsonl"
+        data.write_text("".join(json.dumps(doc) + "\n" for doc in ZOO), encoding="utf-8")
+        return init_task(
+            TaskWish(name="zoo", dataset=str(data), metric="rougeL", output=str(tmp_path / "tasks"))
+        ).yaml
+
+    def test_bank_check(self, address, zoo, capsys):
+        words = ["bank", "check", address, "--tasks", "zoo", "--include_path", str(zoo.parent)]
+        assert main(words) == 0
+        assert "30 of 30 items" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("where", ["option", "yaml"])
+    def test_run(self, address, zoo, where, tmp_path):
+        from tests.tasks import fakes
+
+        fakes.register()
+        words = ["--bank", address]
+        if where == "yaml":
+            words = []
+            text = zoo.read_text(encoding="utf-8")
+            assert '"zoo.bank.parquet"' in text
+            zoo.write_text(text.replace("zoo.bank.parquet", address), encoding="utf-8")
+        for name, share in (("low", 0.3), ("high", 0.9)):
+            words += ["--model", "task_toy", "--model_args", f"share={share},name={name}"]
+            words += ["--model_name", name]
+        code = main(
+            ["run", "--adaptive", "--tasks", "zoo", "--include_path", str(zoo.parent), *words,
+             "--items_per_model", "8", "--min_items", "8", "--output_path", str(tmp_path / "out")]
+        )  # fmt: skip
+        assert code == 0
+        (file,) = (tmp_path / "out").glob("ranking_zoo_*.json")
+        ranking = json.loads(file.read_text(encoding="utf-8"))
+        assert [entry["model"] for entry in ranking["ranking"]] == ["high", "low"]
+
+    def test_ls_shows_the_address(self, address, zoo, capsys):
+        text = zoo.read_text(encoding="utf-8")
+        zoo.write_text(text.replace("zoo.bank.parquet", address), encoding="utf-8")
+        cli._list_banks([str(zoo.parent)])
+        assert f"zoo: {address} (rougeL)\n" in capsys.readouterr().out
