@@ -35,6 +35,8 @@ PRIOR_SD = 2.0
 # Weight, in degrees of freedom, of the common noise in each item's own.
 LINEAR_NOISE_DF = 6.0
 LOGISTIC_NOISE_DF = 8.0
+# Passes that fill cells without a score from the factors found.
+FILL_ROUNDS = 8
 # Where a dense eigendecomposition of models x models becomes slow.
 MANY_MODELS = 400
 
@@ -169,7 +171,8 @@ def _linear_view(scores: FloatArray) -> View:
     found = _factors(residual, noise, LINEAR_NOISE_DF)
     ratio = found.noise / prior_var
     slope = (models * own_slope + ratio * predicted) / (models + ratio)
-    item_cov = np.array([found.noise / (models + ratio), np.zeros(n), found.noise / models])
+    counts = np.maximum(seen, 1)
+    item_cov = np.array([found.noise / (counts + ratio), np.zeros(n), found.noise / counts])
     return View(False, slope, height, item_cov, found.loadings, found.loading_var, found.noise)
 
 
@@ -219,35 +222,51 @@ def _factors(residual: FloatArray, noise: FloatArray, prior_df: float) -> _Facto
         Loadings and their variances, shape (k, n), and the noise left, shape (n,).
     """
     models, n = residual.shape
-    seen = np.isfinite(residual).sum(axis=0).astype(np.float64)
-    e = np.where(np.isfinite(residual), residual, 0.0)
-    e = e - e.mean(axis=0)
+    mask = np.isfinite(residual)
+    seen = np.maximum(mask.sum(axis=0), 1).astype(np.float64)
+    e = np.where(mask, residual, 0.0)
+    e = np.where(mask, e - e.sum(axis=0) / seen, 0.0)
     count = max(min(MAX_FACTORS, models - 3), 0)
     none = _Factors(np.zeros((0, n)), np.zeros((0, n)), noise)
+    found = none
+    filled = e
+    for _ in range(1 if mask.all() else FILL_ROUNDS):
+        scores, prior_var = _factor_scores(filled / np.sqrt(noise), count, float(mask.mean()))
+        if not len(prior_var):
+            return none
+        ratio = np.broadcast_to(1.0 / prior_var[:, None], (len(prior_var), n))
+        for _ in range(3):
+            loadings = scores.T @ filled / (models + ratio)
+            squares = np.where(mask, (e - scores @ loadings) ** 2, 0.0).sum(axis=0)
+            df = np.maximum(seen - 2.0 - (seen / (seen + ratio)).sum(axis=0), 1.0)
+            common = squares.sum() / df.sum()
+            left = np.maximum((squares + prior_df * common) / (df + prior_df), 1e-9)
+            ratio = left / (prior_var[:, None] * noise)
+        found = _Factors(loadings, 1.0 / (seen + ratio), left)
+        # What the factors say of cells without a score; else these would count as no deviation.
+        filled = np.where(mask, e, scores @ loadings)
+    return found
+
+
+def _factor_scores(z: FloatArray, count: int, share: float) -> tuple[FloatArray, FloatArray]:
+    """Scores of the useful factors, shape (C, k), and prior variances of their loadings, (k,).
+
+    Args:
+        z: Residuals in units of their noise, shape (C, n).
+        count: Most factors.
+        share: Share of the cells that hold a score; filled ones are without noise.
+    """
+    models, n = z.shape
     if not count:
-        return none
-    z = e / np.sqrt(noise)
+        return np.zeros((models, 0)), np.zeros(0)
     products = z @ z.T / n
     vectors, total = _leading(products, count)
     scores = vectors * np.sqrt(models)
-    loadings = scores.T @ e / models
     spare = max(models - 2 - count, 1)
-    rest = max((float(np.trace(products)) - total) / spare, 1e-9)
-    prior_var = np.maximum((loadings**2 / noise).mean(axis=1) - rest / models, 0.0)
+    rest = max((float(np.trace(products)) - total) / spare / share, 1e-9)
+    prior_var = np.maximum(((scores.T @ z / models) ** 2).mean(axis=1) - rest / models, 0.0)
     useful = prior_var > 1e-5
-    if not useful.any():
-        return none
-    scores, prior_var = scores[:, useful], prior_var[useful, None]
-    ratio = np.broadcast_to(1.0 / prior_var, (len(prior_var), n))
-    left = noise
-    for _ in range(3):
-        loadings = scores.T @ e / (models + ratio)
-        squares = ((e - scores @ loadings) ** 2).sum(axis=0)
-        df = np.maximum(seen - 2.0 - (models / (models + ratio)).sum(axis=0), 1.0)
-        common = squares.sum() / df.sum()
-        left = np.maximum((squares + prior_df * common) / (df + prior_df), 1e-9)
-        ratio = left / (prior_var * noise)
-    return _Factors(loadings, 1.0 / (models + ratio), left)
+    return scores[:, useful], prior_var[useful]
 
 
 def _leading(products: FloatArray, count: int) -> tuple[FloatArray, float]:
