@@ -309,10 +309,13 @@ def test_an_item_whose_slope_is_unsure_or_noisy_is_worth_less():
         loading_var=np.array([[0.0, 0.0, 0.0, 0.0, 0.5, 0.0]]),
         item_cov=np.array([[0, 0, 0.2, 0, 0, 0], np.zeros(6), [0, 0.2, 0, 0, 0, 0]]),
     )
-    responses = np.full((1, 6), NONE)
+    responses = np.full((2, 6), NONE)
     responses[0, 5] = 0.9
-    worth = Prospects([latent_posterior(twin, responses)]).worth(0)
+    prospects = Prospects([latent_posterior(twin, responses)])
+    worth = prospects.worth(0)
     assert worth[1] == pytest.approx(worth[0])  # an error of height is common: it drops out
     assert worth[2] < worth[0]
     assert worth[3] < worth[0]
+    # Unsure loadings are noise, also for a model whose factor scores are not known at all.
     assert worth[4] < worth[0]
+    assert prospects.worth(1)[4] < prospects.worth(1)[0]

@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.posterior import Posterior
-from lm_eval_adaptive.core.sampler import SAMPLERS, make_sampler
+from lm_eval_adaptive.core.robust import RobustPosterior
+from lm_eval_adaptive.core.sampler import SAMPLERS, SharedSampler, make_sampler
 from lm_eval_adaptive.errors import UsageError
-from tests.core.helpers import ALL_MODELS, global_parameters, make_items, quick, random_items
+from tests.core.helpers import (
+    ALL_MODELS,
+    FactorBenchmark,
+    global_parameters,
+    make_items,
+    quick,
+    random_items,
+)
 
 
 def setting(items, responses, sampler="fisher", worth=None, seed=0):
@@ -116,6 +125,96 @@ def test_many_items_at_once_from_very_precise_items(model):
     assert len(set(picked)) == 50
     assert not {0, 1, 2} & set(picked)
     assert picked != sorted(picked)  # by information, not by row
+
+
+# --- the same items for all models, under robust-2pl
+
+
+@pytest.fixture(scope="module")
+def robust():
+    rng = np.random.default_rng(2)
+    return RobustPosterior(FactorBenchmark(rng, n=60).bank(rng, 7))
+
+
+def shared_setting(robust, models=3, asked=5):
+    """Latents of models that answered the first items, and what they may still be asked."""
+    responses = np.full((models, 60), np.nan)
+    responses[:, :asked] = np.random.default_rng(3).uniform(0.3, 0.9, (models, asked))
+    return robust.estimate(responses).latents, np.isnan(responses)
+
+
+def test_all_models_of_a_round_are_asked_the_same_items_once(robust):
+    latents, free = shared_setting(robust)
+    before = free.copy()
+    chosen = SharedSampler().choose({0: 8, 1: 8, 2: 8}, latents, free, None)
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert len(set(chosen[0])) == 8
+    assert min(chosen[0]) >= 5
+    np.testing.assert_array_equal(free, before)
+
+
+def test_counts_may_differ_and_the_common_part_is_shared(robust):
+    latents, free = shared_setting(robust)
+    chosen = SharedSampler().choose({0: 3, 2: 6}, latents, free, None)
+    assert set(chosen) == {0, 2}
+    assert (len(chosen[0]), len(chosen[2])) == (3, 6)
+    assert chosen[0] == chosen[2][:3]
+    assert len(set(chosen[2])) == 6
+
+
+def test_an_item_that_one_model_cannot_be_asked_is_not_shared(robust):
+    latents, free = shared_setting(robust)
+    best = SharedSampler().choose({0: 1, 1: 1, 2: 1}, latents, free, None)[0][0]
+    free[1, best] = False
+    chosen = SharedSampler().choose({0: 4, 1: 4, 2: 4}, latents, free, None)
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert best not in chosen[0]
+
+
+def test_models_without_a_common_item_are_asked_their_own_to_the_last(robust):
+    latents, free = shared_setting(robust)
+    free[0, 20:] = False  # 15 items left
+    free[1, :20] = False
+    free[1, 24:] = False  # 4 items left
+    free[2] = False
+    chosen = SharedSampler().choose({0: 6, 1: 6, 2: 6}, latents, free, None)
+    assert [len(chosen[row]) for row in range(3)] == [6, 4, 0]
+    assert set(chosen[1]) == {20, 21, 22, 23}
+    assert set(chosen[0]) <= set(range(5, 20))
+    assert len(set(chosen[0])) == 6
+
+
+def test_pending_items_count_as_asked_of_one_model_too(robust):
+    responses = np.full((2, 60), np.nan)
+    responses[:, :5] = 0.6
+    estimates, free = robust.estimate(responses), np.isnan(responses)
+    sampler = SharedSampler()
+    both = sampler.pick(0, estimates, free[0], [], 6)
+    later = sampler.pick(0, estimates, free[0], both[:3], 3)
+    assert later == both[3:]
+
+
+def test_an_items_worth_is_divided_by_what_it_costs(robust):
+    latents, free = shared_setting(robust)
+    everyone = dict.fromkeys(range(3), 5)
+    plain = SharedSampler().choose(everyone, latents, free, None)[0]
+    costs = np.ones((3, 60))
+    assert SharedSampler().choose(everyone, latents, free, 7.0 * costs)[0] == plain
+    costs[:, plain[0]] = 1000.0
+    dear = SharedSampler().choose(everyone, latents, free, costs)[0]
+    assert plain[0] not in dear
+    assert len(set(dear) & set(plain)) >= 2
+
+
+def test_items_chosen_together_repeat_each_other_less(robust):
+    """The next item is chosen as if the ones before it were answered."""
+    latents, free = shared_setting(robust)
+    together = SharedSampler().choose({0: 10, 1: 10, 2: 10}, latents, free, None)[0]
+    prospects = Prospects(latents)
+    worth = sum(prospects.worth(row) for row in range(3))
+    greedy = np.argsort(-np.where(free.all(axis=0), worth, -np.inf))[:10].tolist()
+    assert together[0] == greedy[0]
+    assert together != greedy
 
 
 def test_static_asks_all_models_the_items_of_highest_item_rest_correlation():
