@@ -130,14 +130,15 @@ def test_slopes_of_few_noisy_models_are_drawn_to_what_is_usual():
 
 
 def test_what_models_share_besides_ability_is_found_and_leaves_the_noise():
-    made, scores = benchmark(factors=1, loading=0.12, models=60, n=800)
+    made, scores = benchmark(2, factors=1, loading=0.12, models=60, n=800)
     inner = np.abs(made.height) < 1.0  # away from the ends, where scores are cut
     for view in views_of(scores):
         found, true = view.loadings[0], made.loadings[0]
         assert abs(np.corrcoef(found[inner], true[inner])[0, 1]) > 0.9
-        # Its scale too: factor scores have unit mean square, those drawn about so.
-        assert np.sqrt((found[inner] ** 2).mean() / (true[inner] ** 2).mean()) > 0.8
-        assert np.sqrt((found[inner] ** 2).mean() / (true[inner] ** 2).mean()) < 1.1
+        # Its scale too: factor scores have unit mean square, those drawn here 1.05. A tenth is
+        # lost where scores are cut to [0, 1].
+        ratio = np.sqrt((found[inner] ** 2).mean() / (true[inner] ** 2).mean())
+        assert 0.8 < ratio < 1.05
         others = (view.loadings[1:] ** 2).mean(axis=1)
         assert (others < 0.05 * (found**2).mean()).all()
         ratio = np.sqrt(view.noise[inner]) / made.noise[inner]
