@@ -17,8 +17,6 @@ HEADING = "## A task of your own, in five minutes"
 
 def section():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    if HEADING not in text:
-        text = Path(__file__).with_name("walkthrough.md").read_text(encoding="utf-8")
     return text.split(HEADING)[1].split("\n## ")[0]
 
 
@@ -31,12 +29,9 @@ def program(folder):
     binaries = folder / "bin"
     binaries.mkdir()
     code = (
-        f"import argparse, sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lm_eval_adaptive.harness import cli, init_task\n"
-        "if sys.argv[1] == 'init-task' and 'init-task' not in cli.build_parser()[1].choices:\n"
-        "    parser = argparse.ArgumentParser(); init_task.add_parser(parser.add_subparsers())\n"
-        "    parsed = parser.parse_args(sys.argv[1:]); sys.exit(parsed.func(parsed))\n"
-        "sys.exit(cli.main(sys.argv[1:]))\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from lm_eval_adaptive.harness.cli import main\n"
+        "sys.exit(main())\n"
     )
     (binaries / "run.py").write_text(code, encoding="utf-8")
     script = binaries / "lm-eval-adaptive"
