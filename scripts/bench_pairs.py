@@ -1,6 +1,6 @@
 """The method's figures on real score matrices: the table in the README.
 
-Runs ``simulate`` over (matrix, metric) pairs in ``../shared/scores`` (or ``--scores DIR``) and prints
+Runs ``simulate`` over (matrix, metric) pairs in ``../shared/scores`` (or ``--scores DIR``), prints
 a table per pair and the means::
 
     python scripts/bench_pairs.py --seed 1000                 # the 13 pairs, all methods

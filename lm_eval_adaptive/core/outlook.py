@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy.special import ndtri
 
-from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import pair_variance
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.procedure import Procedure, RunState
     from lm_eval_adaptive.core.ranker import Pair
 
-Standing = Literal["asking", "settled", "too close", "at limit", "failed"]
+Standing = Literal["asking", "settled", "too close", "at limit", "failed", "known"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Outlook:
         items_left: Items predicted to be asked yet, of all models together.
         standing: What each model does, in the order of the rows: it is being asked, or all its
             required pairs are decided (or its length or precision is reached), or its open pairs
-            were given up, or it was asked the most items allowed, or it was set aside.
+            were given up, or it was asked the most items allowed, or it was set aside, or its score
+            is on record.
     """
 
     decided: int
@@ -62,7 +62,8 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
     """
     config, m = procedure.config, len(procedure.costs)
     asked = state.administered
-    goal = np.where(state.failed, asked, procedure.min_items).astype(np.float64)
+    under_test = ~state.failed & ~procedure.known
+    goal = np.where(under_test, procedure.min_items, asked).astype(np.float64)
     open_models = np.zeros(m, dtype=bool)
     close_models = np.zeros(m, dtype=bool)
     pairs = [pair for pair in procedure.pairs(state, estimates) if pair.required]
@@ -70,7 +71,7 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
     hardest: tuple[float, Pair] | None = None
     given_up = 0
     if config.items_per_model is not None:
-        goal[~state.failed] = config.items_per_model
+        goal[under_test] = config.items_per_model
     elif config.precision is not None:
         errors = np.maximum(estimates.score_se / config.precision, 1e-9)
         goal = np.maximum(goal, np.where(errors > 1.0, asked * errors**2, asked))
@@ -78,22 +79,25 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
         variance = pair_variance(estimates)
         for pair in undecided:
             rows = [pair.a, pair.b]
-            warm = int(asked[rows].min()) >= procedure.min_items
-            if warm and procedure.chance(state, estimates, pair) < _futility(procedure):
+            least = min(int(asked[row]) for row in rows if not procedure.known[row])
+            warm = least >= procedure.min_items
+            if warm and procedure.chance(state, estimates, pair) < procedure.futility:
                 given_up += 1
                 close_models[rows] = True
                 continue
             open_models[rows] = True
-            need = _items_needed(procedure, estimates, pair, variance, int(asked[rows].min()))
+            need = _items_needed(procedure, estimates, pair, variance, least)
             if hardest is None or need > hardest[0]:
                 hardest = need, pair
             goal[rows] = np.maximum(goal[rows], need)
     most = config.items_per_model or procedure.max_items
-    short = ~state.failed & (np.minimum(np.ceil(goal), most) > asked)
+    short = under_test & (np.minimum(np.ceil(goal), most) > asked)
     left = np.where(short, np.minimum(np.ceil(goal), most) - asked, 0.0)
     total = _within_budget(procedure, state, left)
 
     def standing(row: int) -> Standing:
+        if procedure.known[row]:
+            return "known"
         if state.failed[row]:
             return "failed"
         if open_models[row] and asked[row] >= procedure.max_items:
@@ -110,10 +114,6 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
         items_left=int(total),
         standing=tuple(standing(row) for row in range(m)),
     )
-
-
-def _futility(procedure: Procedure) -> float:
-    return 0.0 if isinstance(procedure.posterior, Posterior) else procedure.config.futility
 
 
 def _items_needed(

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from lm_eval_adaptive.core.known import beside, recorded
+from lm_eval_adaptive.core.paired import PairedPosterior
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import (
     DecisionRule,
@@ -22,7 +23,7 @@ from lm_eval_adaptive.core.ranker import (
     pair_variance,
 )
 from lm_eval_adaptive.core.robust import RobustPosterior
-from lm_eval_adaptive.core.sampler import make_sampler, plan_items
+from lm_eval_adaptive.core.sampler import OrderSampler, make_sampler, plan_items
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.core.paired import SharedOrder
     from lm_eval_adaptive.core.posterior import Estimates
     from lm_eval_adaptive.core.ranker import Pair
     from lm_eval_adaptive.core.sampler import Sampler
@@ -100,6 +102,8 @@ class ProcedureConfig:
             value = getattr(self, name)
             if value is not None and not value > 0.0:
                 raise UsageError(f"--{name} must be above 0, got {value}")
+        if not 0.0 <= self.futility < 1.0:
+            raise UsageError(f"--futility must be at least 0 and below 1, got {self.futility}")
         if self.max_items is not None and self.max_items < self.min_items:
             raise UsageError(
                 f"--max_items {self.max_items} is below --min_items {self.min_items}; raise the "
@@ -189,6 +193,8 @@ class Procedure:
         config: The rules.
         known: Rows of calibration models of the bank that join the ranking with their recorded
             scores. They are asked nothing, and pairs of two of them are never waited for.
+        order: Ask the items in this order and infer from paired differences alone, without the
+            bank's parameters.
 
     Raises:
         UsageError: A cost is not positive, or the budget does not cover the warm-up, or one model
@@ -201,6 +207,7 @@ class Procedure:
         costs: ArrayLike,
         config: ProcedureConfig,
         known: Sequence[int] = (),
+        order: SharedOrder | None = None,
     ) -> None:
         self.bank = bank
         self.config = config
@@ -214,14 +221,20 @@ class Procedure:
         typical = given if given.ndim == 1 else given.mean(axis=1)
         self.costs: FloatArray = np.concatenate([typical, np.ones(len(known))])
         self.known: BoolArray = np.arange(len(self.costs)) >= len(given)
-        self.posterior = make_posterior(bank)
-        self._recorded = recorded(bank, self.posterior, known) if len(known) else None
-        self.sampler: Sampler = make_sampler(
-            config.sampler,
-            self.posterior,
-            bank.item_rest_correlation,
-            np.random.default_rng(config.seed),
-        )
+        self._recorded: Estimates | None = None
+        if order is None:
+            by_bank = make_posterior(bank)
+            self.posterior: Posterior | RobustPosterior | PairedPosterior = by_bank
+            self._recorded = recorded(bank, by_bank, known) if len(known) else None
+            self.sampler: Sampler = make_sampler(
+                config.sampler,
+                by_bank,
+                bank.item_rest_correlation,
+                np.random.default_rng(config.seed),
+            )
+        else:
+            self.posterior = PairedPosterior(order, config.rule.equivalence)
+            self.sampler = OrderSampler(order.items)
         kept = int(bank.kept.sum())
         half = max(len(bank) // 2, min(config.min_items, kept))
         self.max_items = min(config.max_items or half, kept)
@@ -315,7 +328,7 @@ class Procedure:
         hopeless = False
         for pair in self.pairs(state, estimates):
             if pair.required and pair.verdict == "undecided":
-                if self.chance(state, estimates, pair) < self._futility:
+                if self.chance(state, estimates, pair) < self.futility:
                     hopeless = True
                 else:
                     wanted[[pair.a, pair.b]] = True
@@ -325,8 +338,9 @@ class Procedure:
         return Stop("max_items" if hopeless else "decided")
 
     @property
-    def _futility(self) -> float:
-        return 0.0 if isinstance(self.posterior, Posterior) else self.config.futility
+    def futility(self) -> float:
+        """Chance below which a pair is given up; 0 where none is."""
+        return self.config.futility if isinstance(self.posterior, RobustPosterior) else 0.0
 
     def chance(self, state: RunState, estimates: Estimates, pair: Pair) -> float:
         """Chance that an undecided pair is decided when its models have ``max_items`` each.
@@ -405,6 +419,8 @@ class Procedure:
                 n = float(self._asked_least(state, pair))
                 most = max(most, n * ((target / z) ** 2 - 1.0))
         batch = self.config.batch
+        if isinstance(self.posterior, PairedPosterior):
+            batch = max(batch, self.posterior.order.step)  # nothing is concluded within a block
         return int(np.clip(np.ceil(most / 4.0), batch, 4 * batch))
 
     def _purse(self, state: RunState) -> tuple[float, float]:
@@ -498,4 +514,5 @@ def _select(estimates: Estimates, rows: NDArray[np.intp]) -> Estimates:
         level=estimates.level[rows],
         level_cov=estimates.level_cov[np.ix_(rows, rows)],
         pair_var=None if estimates.pair_var is None else estimates.pair_var[np.ix_(rows, rows)],
+        within=None if estimates.within is None else estimates.within[np.ix_(rows, rows)],
     )

@@ -228,6 +228,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         ("budget", float, "Total cost, in the unit of the models' costs, e.g. --budget 5"),
         ("budget_items", int, "Total items of all models, e.g. --budget_items 200"),
         ("items_per_model", int, "Fixed number of items of each model, no early stop"),
+        ("futility", float, "Give up pairs with less chance of being decided; 0: never (0.03)"),
         ("resident", int, "Most local models in memory at once (default: as many as fit)"),
         ("precision", float, "One model: stop at this standard error of its score, metric's units"),
     ):
@@ -516,8 +517,10 @@ def _load_config(path: Path) -> dict[str, Any]:
 
 
 def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
+    from lm_eval_adaptive.harness.live import silenced
+
     # Progress bars read this when tqdm is first imported.
-    if not os.environ.get("LMEVAL_LOG_LEVEL"):
+    if silenced() or not os.environ.get("LMEVAL_LOG_LEVEL"):
         os.environ["TQDM_DISABLE"] = "1"
     from lm_eval_adaptive.harness.run import AdaptiveRun, register_all
 

@@ -73,6 +73,7 @@ class AdaptiveConfig:
         items_per_model: Fixed length, no early stop.
         precision: One model: stop at this standard error of its score, raw metric units.
         round_size: Items asked of a model at once, or ``auto``.
+        futility: A pair with less than this chance of being decided by ``max_items`` is given up.
         sampler: ``fisher``, ``static`` or ``random``.
         response_model: ``auto`` takes the bank's; another name refits the bank's scores.
         resident: Most local models in memory at once; None is as many as fit.
@@ -92,6 +93,7 @@ class AdaptiveConfig:
     items_per_model: int | None = None
     precision: float | None = None
     round_size: int | str = "auto"
+    futility: float = 0.03
     sampler: str = "fisher"
     response_model: str = "auto"
     resident: int | None = None
@@ -136,6 +138,7 @@ class AdaptiveConfig:
             precision=None if self.precision is None else self.precision / width,
             round_size=None if self.round_size == "auto" else int(self.round_size),
             batch=batch,
+            futility=self.futility,
             sampler=self.sampler,
             seed=seed,
         )

@@ -35,6 +35,7 @@ STATE_STYLES = {
     "at limit": "yellow",
     "undecided": "yellow",
     "failed": "red",
+    "known": "dim",
 }
 
 
@@ -198,7 +199,7 @@ def take_picture(session: Session, run: TaskRun, seconds_per_item: float | None 
         bank_items=len(session.bank),
         priced=bool((procedure.item_costs != 1.0).any()),
         asked=int(state.answered.sum()),
-        full=len(session.bank) * len(session.names),
+        full=len(session.bank) * int((~procedure.known).sum()),
         decided=outlook.decided,
         required=outlook.required,
         given_up=outlook.given_up,
@@ -287,8 +288,8 @@ def live_table(picture: Picture, width: int, rows: int = 1000) -> Any:
             Text(names[place]),
             Text(score_text(line.score, line.error)),
             IntervalBar(line, low, high),
-            Text(str(line.items)),
-            *([Text(share(line.items / picture.bank_items))] if width >= 70 else []),
+            Text("" if line.state == "known" else str(line.items)),
+            *([Text(_of_bank(line, picture.bank_items))] if width >= 70 else []),
             *([Text(f"{line.cost:.3g}")] if picture.priced else []),
             Text(line.state, style=STATE_STYLES.get(line.state, "")),
         )
@@ -298,6 +299,10 @@ def live_table(picture: Picture, width: int, rows: int = 1000) -> Any:
     labels = dict(zip([line.name for line in picture.lines], names, strict=True))
     parts.append(Text(status(picture, labels)))
     return Group(*parts)
+
+
+def _of_bank(line: ModelLine, bank_items: int) -> str:
+    return "" if line.state == "known" else share(line.items / bank_items)
 
 
 def _most_telling(lines: Sequence[ModelLine], rows: int) -> list[int]:

@@ -41,6 +41,7 @@ from lm_eval_adaptive.harness.journal import (
     mend_journal,
     read_journal,
 )
+from lm_eval_adaptive.harness.live import silenced
 from lm_eval_adaptive.harness.outputs import (
     changed_prompt,
     ranking_document,
@@ -518,7 +519,7 @@ def _quiet_harness() -> Iterator[None]:
     logger = logging.getLogger("lm_eval")
     before = logger.level
     bars = os.environ.get("TQDM_DISABLE")
-    if not os.environ.get("LMEVAL_LOG_LEVEL"):
+    if silenced() or not os.environ.get("LMEVAL_LOG_LEVEL"):
         logger.setLevel(logging.ERROR)
         os.environ["TQDM_DISABLE"] = "1"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -14,7 +14,7 @@ import numpy as np
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import refit
-from lm_eval_adaptive.core.procedure import Ask, Procedure, Round
+from lm_eval_adaptive.core.procedure import Ask, Procedure, ProcedureConfig, Round
 from lm_eval_adaptive.errors import BankError, DataError, TaskError, UsageError
 from lm_eval_adaptive.harness.calibrate import match_documents
 from lm_eval_adaptive.harness.config import (
@@ -272,6 +272,8 @@ class Session:
             parts["against"] = ",".join(self.known)
         if rules.rule.equivalence:
             parts["equiv"] = self.adaptive.equivalence
+        if rules.futility != ProcedureConfig.futility:
+            parts["futility"] = rules.futility
         for name in ("budget", "budget_items", "items_per_model", "precision"):
             if getattr(rules, name) is not None:
                 parts[name] = getattr(self.adaptive, name)

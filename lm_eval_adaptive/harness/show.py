@@ -137,11 +137,17 @@ def possible_ranks(ranking: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     return {name: (better[name] + 1, len(names) - worse[name]) for name in names}
 
 
+def _pairs(ranking: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Pairs of models that are in the ranking."""
+    names = {entry["model"] for entry in ranking["ranking"]}
+    return [pair for pair in ranking["pairs"] if pair["a"] in names and pair["b"] in names]
+
+
 def _decided(ranking: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Decided pairs as (winner, loser)."""
     return [
         (pair["a"], pair["b"]) if pair["verdict"] == "a" else (pair["b"], pair["a"])
-        for pair in ranking["pairs"]
+        for pair in _pairs(ranking)
         if pair["verdict"] in ("a", "b")
     ]
 
@@ -171,7 +177,7 @@ def _show_ranking(console: Any, ranking: Mapping[str, Any]) -> None:
             Text(printable(entry["model"])),
             Text(score_text(entry["score"], entry["score_se"])),
             f"{low} – {high}",
-            str(entry["items"]),
+            "known" if entry.get("known") else str(entry["items"]),
             *([f"{entry['cost']:.4g}"] if priced else []),
             end_section=tied and any(entry["model"] == group[-1] for group in groups),
         )
@@ -233,7 +239,7 @@ def expected_wrong(ranking: Mapping[str, Any]) -> str:
     """How many of the decided pairs are expected to be wrong: the sum of 1 - P; "" without any."""
     chances = [
         1.0 - pair["p_a_better"] if pair["verdict"] == "a" else pair["p_a_better"]
-        for pair in ranking["pairs"]
+        for pair in _pairs(ranking)
         if pair["verdict"] in ("a", "b")
     ]
     if not chances:
@@ -265,12 +271,12 @@ def sentence(ranking: Mapping[str, Any], labels: Mapping[str, str] | None = None
         low, high = (f"{each:.4g}" for each in entry["score_ci"])
         score = score_text(entry["score"], entry["score_se"])
         parts.append(f"{labels[entry['model']]} scores {score} (95 % interval {low} to {high})")
-        parts.append(f"{entry['items']} items")
     elif 1 < len(entries) <= TOLD_IN_FULL:
         parts += _every_pair(ranking, labels)
     elif entries:
         parts += _the_first(ranking, labels)
-    needed = f"{percent(ranking['fraction'])} of the answers a full run needs"
+    asked = f"{ranking['items_total']} items asked"
+    needed = f"{asked}, {percent(ranking['fraction'])} of the answers a full run needs"
     if ranking["cost_total"] != ranking["items_total"]:
         needed += f", cost {ranking['cost_total']:.3g} of {ranking['cost_full']:.3g}"
     return f"{'; '.join([*parts, needed])} (stopped: {ranking['stop_reason']})."
@@ -282,7 +288,7 @@ def _level(ranking: Mapping[str, Any]) -> str:
     level = f"{100.0 * adaptive['confidence']:.4g} % confidence"
     if adaptive.get("correction") == "holm":
         return f"{level} for all required pairs together"
-    several = sum(pair["verdict"] in ("a", "b") for pair in ranking["pairs"]) > 1
+    several = sum(pair["verdict"] in ("a", "b") for pair in _pairs(ranking)) > 1
     return f"{level} each" if several else level
 
 
@@ -295,7 +301,7 @@ def _every_pair(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[s
     if told:
         parts.append(f"{'; '.join(told)} with {_level(ranking)}")
     for verdict in ("equivalent", "undecided"):
-        alike = [(pair["a"], pair["b"]) for pair in ranking["pairs"] if pair["verdict"] == verdict]
+        alike = [(pair["a"], pair["b"]) for pair in _pairs(ranking) if pair["verdict"] == verdict]
         if alike:
             sets = _cliques(alike, [entry["model"] for entry in ranking["ranking"]])
             groups = [_listed([labels[name] for name in each]) for each in sets]
@@ -316,7 +322,7 @@ def _the_first(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[st
         stands = f"{name} stands first but is not told apart from {len(tied)} others"
     if tied and behind:
         stands += f" and beats the other {behind}" if behind > 1 else " and beats the other one"
-    pairs = ranking["pairs"]
+    pairs = _pairs(ranking)
     counts = {
         verdict: sum(pair["verdict"] in verdicts for pair in pairs)
         for verdict, verdicts in (
@@ -351,7 +357,7 @@ def _cliques(pairs: Sequence[tuple[str, str]], order: Sequence[str]) -> list[lis
 
 def _items(ranking: Mapping[str, Any]) -> str:
     """How many items the models were asked."""
-    counts = [entry["items"] for entry in ranking["ranking"]]
+    counts = [entry["items"] for entry in ranking["ranking"] if not entry.get("known")] or [0]
     if min(counts) == max(counts):
         return f"{counts[0]} items a model"
     return f"{min(counts)} to {max(counts)} items a model"

@@ -245,9 +245,8 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
 
     console = Console()
     groups = dict.fromkeys((row["matrix"], row["metric"]) for row in means)
-    several = len(groups) > 2
     for matrix, metric in groups:
-        if matrix == "mean" and not several:
+        if matrix == "mean" and len(groups) == 2:  # one matrix is its own mean
             continue
         title = f"mean of {len(groups) - 1} matrices" if matrix == "mean" else f"{matrix} {metric}"
         table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))

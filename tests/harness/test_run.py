@@ -31,8 +31,8 @@ def run(bank, output, models=None, **adaptive):
 
 
 # A short warm-up and a high level, so that the adaptive part has something to do.
-RULES = {"min_items": 4, "confidence": 0.999}
-RULE_WORDS = ["--min_items", "4", "--confidence", "0.999"]
+RULES = {"min_items": 6, "confidence": 0.9999, "round_size": 2}
+RULE_WORDS = ["--min_items", "6", "--confidence", "0.9999", "--round_size", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_sample_rows_equal_those_of_a_full_run(finished, tmp_path):
     """Prompt, hashes, answer and metrics of an asked document are what a full run would log."""
     _, folder = finished
     toy.command(
-        "run", "--model", "toy", "--model_args", "share=0.59,name=strong", "--tasks", toy.TASK,
+        "run", "--model", "toy", "--model_args", "share=0.66,name=strong", "--tasks", toy.TASK,
         "--log_samples", "--output_path", tmp_path,
     )  # fmt: skip
     (full_file,) = tmp_path.rglob("samples_*.jsonl")
@@ -171,7 +171,7 @@ def test_killed_at_20_random_points_and_resumed_equals_the_unbroken_run(
     expected = toy.undated(finished[0]["ranking"][toy.TASK])
     whole, _ = read_journal(finished[1] / "journal.jsonl")
     rng = np.random.default_rng(5)
-    points = rng.choice(np.arange(1, len(whole)), size=20, replace=False)
+    points = rng.choice(np.arange(1, len(whole)), size=20, replace=len(whole) < 21)
     for number, lines in enumerate(points):
         folder = tmp_path / str(number)
         killed_run(toy_bank, folder, int(lines))
@@ -202,11 +202,11 @@ def test_resume_from_the_command_line_needs_the_folder_alone(toy_bank, tmp_path)
 
 def test_resume_under_another_option_names_the_difference(toy_bank, finished):
     _, folder = finished
-    with pytest.raises(DataError, match=r"adaptive\.confidence was 0\.999 .* is 0\.9 now"):
+    with pytest.raises(DataError, match=r"adaptive\.confidence was 0\.9999 .* is 0\.9 now"):
         simple_evaluate(
             toy.models(),
             [toy.TASK],
-            AdaptiveConfig(bank=toy_bank, min_items=4, confidence=0.9),
+            AdaptiveConfig(bank=toy_bank, **{**RULES, "confidence": 0.9}),
             resume=folder,
         )
 
@@ -228,15 +228,15 @@ def test_finished_journal_is_kept_and_unfinished_is_not_written_over(toy_bank, t
 
 def test_a_model_that_fails_is_set_aside_and_the_others_go_on(toy_bank, tmp_path):
     models = toy.models()
-    models[1]["model_args"]["fail_after"] = 3
+    models[1]["model_args"]["fail_after"] = 4
     ranking = run(toy_bank, tmp_path, models, **RULES)["ranking"][toy.TASK]
     assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "weak"]
     (lost,) = ranking["set_aside"]
-    assert (lost["model"], lost["items"]) == ("middle", 3)
+    assert (lost["model"], lost["items"]) == ("middle", 4)
     assert "the card fell out of the bus" in lost["reason"]
     assert ranking["stop_reason"] == "decided"
     records, _ = read_journal(tmp_path / "journal.jsonl")
-    assert sum(r["type"] == "answer" and r["model"] == "middle" for r in records) == 3
+    assert sum(r["type"] == "answer" and r["model"] == "middle" for r in records) == 4
     assert list((tmp_path / "middle").glob("samples_*.jsonl")), "its answers are kept"
 
 
@@ -443,7 +443,7 @@ def test_rounds_ask_several_documents_in_one_call(toy_bank, tmp_path):
 def test_budget_is_never_overrun(toy_bank, tmp_path):
     models = toy.models({"one": 0.5, "two": 0.52})
     models[0]["cost"] = 0.25
-    found = run(toy_bank, tmp_path, models, budget=20.0, confidence=1 - 1e-9)
+    found = run(toy_bank, tmp_path, models, budget=20.0, confidence=1 - 1e-9, futility=0.0)
     ranking = found["ranking"][toy.TASK]
     assert ranking["stop_reason"] == "budget"
     assert 12.5 < ranking["cost_total"] <= 20.0
