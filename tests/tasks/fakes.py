@@ -18,6 +18,8 @@ def target_of(doc):
     for column in ("summary", "best_answer", "sentence_eng_Latn", "answer"):
         if column in doc:
             return doc[column]
+    if "translation" in doc:
+        return doc["translation"]["fr"]
     return "\n".join(f"{text} | {label}" for text, label in read_gold(doc["spans"]))
 
 
