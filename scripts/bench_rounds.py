@@ -1,8 +1,8 @@
 """What larger rounds cost in items and save in time.
 
-Prints (1) items a model until the ranking is decided against the round size, simulated on real
-matrices where ``../shared/scores`` is there, and (2) wall-clock seconds of a run on the shipped task,
-its models replayed with a fixed latency per call and per document, for several round sizes, for
+Prints (1) items a model until the ranking is decided against the round size, on real
+matrices where ``../shared/scores`` is there, and (2) wall-clock seconds of a run on the shipped
+task, its models replayed with a fixed latency per call and per document, by round size, for
 ``auto`` and for asking everything::
 
     python scripts/bench_rounds.py [--partitions 8] [--latency 0.3:0.02]
