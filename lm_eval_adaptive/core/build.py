@@ -15,7 +15,7 @@ from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
-from lm_eval_adaptive.core.robust import MIN_CV_MODELS, corrected, hold_out
+from lm_eval_adaptive.core.robust import MIN_CV_MODELS, corrected, hold_out, tested_together
 from lm_eval_adaptive.core.sampler import FisherSampler
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.core.calibration import Calibration
     from lm_eval_adaptive.core.matrix import ScoreMatrix
     from lm_eval_adaptive.core.response import ResponseModelName
 
@@ -51,6 +52,9 @@ def choose_response_model(scores: FloatArray) -> tuple[ResponseModelName, str]:
         why = f"all scores are 0 or 1, and {len(scores)} models are too few to compare by"
         return "bernoulli-2pl", f"auto took bernoulli-2pl: {why}"
     errors = held_out_errors(scores)
+    if not errors:
+        why = f"all scores are 0 or 1, and {scores.shape[1]} items are too few to compare by"
+        return "bernoulli-2pl", f"auto took bernoulli-2pl: {why}"
     best = min(errors, key=lambda name: errors[name])
     shown = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
     return best, f"auto took {best}: error of held-out models after 40 items: {shown}"
@@ -61,29 +65,46 @@ def held_out_errors(scores: FloatArray) -> dict[ResponseModelName, float]:
 
     Args:
         scores: Scores of 0 and 1, shape (C, n), NaN where not asked.
+
+    Returns:
+        Both errors, of shorter tests where there are few items; {} where none can be made.
     """
     held = hold_out(scores)
-    length = min(40, scores.shape[1] // 2)
+    if not len(held.length):
+        return {}
     at = held.length == (40 if (held.length == 40).any() else held.length.max())
     robust = float(np.sqrt(((held.estimate - held.truth)[at] ** 2).mean()))
     rng = np.random.default_rng(0)
     off: list[float] = []
     for group in np.array_split(rng.permutation(len(scores)), min(len(scores) // 2, 6)):
         kept = np.setdiff1d(np.arange(len(scores)), group)
-        complete = np.isfinite(scores[kept]).any(axis=0) & np.isfinite(scores[group]).all(axis=0)
-        fit = calibrate_items(scores[kept][:, complete], "bernoulli-2pl")
-        posterior = Posterior(fit.items, fit.parameters)
-        sampler = FisherSampler(posterior)
-        truth = scores[group][:, complete]
-        responses = np.full(truth.shape, np.nan)
-        for _ in range(4):
-            estimates = posterior.estimate(responses)
-            for row in range(len(group)):
-                free = np.isnan(responses[row]) & fit.kept
-                chosen = sampler.pick(row, estimates, free, [], length // 4)
-                responses[row, chosen] = truth[row, chosen]
-        off += list(posterior.estimate(responses).score - truth.mean(axis=1))
+        seen = np.isfinite(scores[kept]).any(axis=0)
+        try:
+            fit = calibrate_items(scores[kept][:, seen], "bernoulli-2pl")
+        except DataError:  # those kept do not differ; the held-out ones did
+            continue
+        for tested in tested_together(scores[:, seen], group):
+            truth = scores[tested][:, seen]
+            has: NDArray[np.bool_] = np.asarray(np.isfinite(truth).all(axis=0))
+            off += _bernoulli_errors(fit, has, truth[:, has])
+    if not off:
+        return {}
     return {"bernoulli-2pl": float(np.sqrt(np.mean(np.square(off)))), "robust-2pl": robust}
+
+
+def _bernoulli_errors(fit: Calibration, has: NDArray[np.bool_], truth: FloatArray) -> list[float]:
+    """Errors of full scores over some items after an adaptive test, one per row of ``truth``."""
+    posterior = Posterior(fit.items.take(has), fit.parameters)
+    sampler = FisherSampler(posterior)
+    length = min(40, truth.shape[1] // 2)
+    responses = np.full(truth.shape, np.nan)
+    for _ in range(4):
+        estimates = posterior.estimate(responses)
+        for row in range(len(truth)):
+            free = np.isnan(responses[row]) & fit.kept[has]
+            chosen = sampler.pick(row, estimates, free, [], length // 4)
+            responses[row, chosen] = truth[row, chosen]
+    return [float(each) for each in posterior.estimate(responses).score - truth.mean(axis=1)]
 
 
 def calibrate(
