@@ -37,8 +37,6 @@ _REFUSED = {
         "wrong prompts; use --use_cache, which caches answers"
     ),
     "check_integrity": "it tests the harness's own checkout; use `validate`",
-    "wandb_args": "not supported with --adaptive yet; the ranking file holds the trace",
-    "trackio_args": "not supported with --adaptive yet; the ranking file holds the trace",
 }
 
 _RUN_EXAMPLES = textwrap.dedent("""

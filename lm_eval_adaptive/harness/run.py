@@ -59,6 +59,7 @@ from lm_eval_adaptive.harness.session import (
     recorded_answers,
 )
 from lm_eval_adaptive.harness.task import TaskDocs, load_tasks
+from lm_eval_adaptive.harness.trackers import check_trackers, track
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,6 +242,7 @@ class AdaptiveRun:
         Raises:
             AdaptiveError: See the tree in ``errors``; everything asked so far is in the journal.
         """
+        check_trackers(self.settings)
         with _quiet_harness(), _null_answers_told_apart():
             for candidate in self.candidates:
                 candidate.check()
@@ -256,6 +258,7 @@ class AdaptiveRun:
                     if len(sessions) > 1:
                         self._summarise(sessions, outcome)
                     outcome.report = _page(self.output_path)
+                    track(self.settings, outcome)
                 except KeyboardInterrupt:
                     _page(self.output_path)
                     raise Interrupted(
