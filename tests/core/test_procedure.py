@@ -17,6 +17,7 @@ from lm_eval_adaptive.core.ranker import DecisionRule
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import (
     ALL_MODELS,
+    FactorBenchmark,
     answers,
     draw_scores,
     make_bank,
@@ -509,6 +510,210 @@ def test_few_decisions_are_wrong_under_the_papers_own_law_and_many_with_half_the
     bound = binom.ppf(0.995, 100, 0.05)
     assert wrong_decisions(Procedure) <= bound
     assert wrong_decisions(Overconfident) > bound
+
+
+class ThirdError(Procedure):
+    """The negative control under robust-2pl: a third of the error of every difference.
+
+    Half would not do: errors are widened for real models, to nearly twice what these need.
+    """
+
+    def estimate(self, state):
+        found = super().estimate(state)
+        return replace(found, pair_var=found.pair_var / 9, level_cov=found.level_cov / 9)
+
+
+@pytest.fixture(scope="module")
+def factor_runs():
+    """Banks of 16 models, and groups of 4 to be ranked: some hardly differ, some do."""
+    rng = np.random.default_rng(15)
+    runs = []
+    for _ in range(4):
+        made = FactorBenchmark(rng, 150)
+        bank = made.bank(rng)
+        for spread in (0.05, 0.05, 0.05, 0.05, 0.3, 0.3, 0.3):
+            runs.append((bank, made.draw(spread * rng.normal(size=4), rng, factor=0.3)))
+    return runs
+
+
+def verdicts_of_runs(runs, kind, **rules):
+    """Adjacent pairs called, and those called in the wrong order, when each run stops by itself."""
+    called = wrong = 0
+    for bank, scores in runs:
+        config = ProcedureConfig(max_items=60, round_size=None, batch=5, **rules)
+        procedure = kind(bank, np.ones(len(scores)), config)
+        state, _ = play_state(procedure, scores)
+        truth = scores.mean(axis=1)
+        for pair in procedure.pairs(state):
+            called += pair.verdict == "a"
+            wrong += pair.verdict == "a" and truth[pair.a] < truth[pair.b]
+    return called, wrong
+
+
+def play_state(procedure, scores):
+    return procedure.run(lambda row, items: scores[row, list(items)].tolist())
+
+
+def test_few_pairs_are_called_wrongly_under_robust_2pl_and_many_with_a_third_of_the_error(
+    factor_runs,
+):
+    # Each call may be wrong with a chance of 0.025 in its direction, 0.05 in all.
+    called, wrong = verdicts_of_runs(factor_runs, Procedure)
+    assert called > 30
+    assert wrong <= binom.ppf(0.995, called, 0.05)
+    called, wrong = verdicts_of_runs(factor_runs, ThirdError)
+    assert wrong > binom.ppf(0.995, called, 0.05)
+
+
+def test_the_best_model_is_the_best_where_top_1_is_asked_for(factor_runs):
+    def wrong_winners(kind):
+        decided = wrong = 0
+        for bank, scores in factor_runs:
+            rule = DecisionRule(pairs="top:1", correction="holm")
+            config = ProcedureConfig(rule=rule, max_items=100, round_size=None, batch=5)
+            procedure = kind(bank, np.ones(4), config)
+            state, stop = play_state(procedure, scores)
+            if stop.reason == "decided":
+                decided += 1
+                first = procedure.pairs(state)[0].a
+                wrong += first != int(np.argmax(scores.mean(axis=1)))
+        return decided, wrong
+
+    decided, wrong = wrong_winners(Procedure)
+    assert decided >= 8
+    assert wrong <= binom.ppf(0.995, decided, 0.05)
+    decided, wrong = wrong_winners(ThirdError)
+    assert wrong > binom.ppf(0.995, decided, 0.05)
+
+
+def families_with_a_call(runs, correction):
+    """Runs of five equal models in which any of the ten pairs is called, after 30 items each.
+
+    Under the paper's own law, and at a fixed length: nobody looks more than once.
+    """
+    rng = np.random.default_rng(16)
+    bank = make_bank(random_items("paper-1pl", 80, rng))
+    rule = DecisionRule(pairs="all", correction=correction)
+    found = 0
+    for _ in range(runs):
+        scores = draw_scores(bank.parameters, np.zeros(5), rng)
+        config = ProcedureConfig(rule=rule, items_per_model=30, sampler="random", round_size=30)
+        procedure = Procedure(bank, np.ones(5), config)
+        state, _ = play_state(procedure, scores)
+        found += any(pair.verdict != "undecided" for pair in procedure.pairs(state))
+    return found
+
+
+def test_equal_models_are_told_apart_in_one_family_of_twenty_with_holm_and_in_many_without():
+    bound = binom.ppf(0.995, 150, 0.05)
+    assert families_with_a_call(150, "holm") <= bound
+    assert families_with_a_call(150, "none") > bound
+
+
+# --- giving up
+
+
+def tied(bank, seed=3):
+    """Two models of one ability whose answers differ by their noise."""
+    return draw_scores(bank.parameters, [0.1, 0.1], np.random.default_rng(seed))
+
+
+def test_a_tied_pair_is_given_up_early_and_one_that_is_not_is_asked_on():
+    bank = toy_bank("robust-2pl", 200)
+    state, reason = play(procedure_of(bank, futility=0.2, max_items=100), tied(bank))
+    assert reason == "max_items"
+    assert state.administered.max() < 60
+    patient, reason = play(procedure_of(bank, futility=0.0, max_items=100), tied(bank))
+    assert patient.administered.min() > state.administered.max()
+
+
+def test_a_pair_apart_is_not_given_up_nor_are_others_for_a_tied_one():
+    bank = toy_bank("robust-2pl", 200)
+    scores = np.vstack([tied(bank), typical(bank, [0.7])])
+    procedure = procedure_of(bank, (1.0,) * 3, futility=0.2, max_items=100)
+    state, reason = play(procedure, scores)
+    verdicts = {frozenset((pair.a, pair.b)): pair for pair in procedure.pairs(state)}
+    assert reason == "max_items"  # one pair is open still
+    assert verdicts[frozenset((0, 1))].verdict == "undecided"
+    apart = next(pair for pair in procedure.pairs(state) if pair.a == 2 and pair.required)
+    assert apart.verdict == "a"
+
+
+def test_models_that_may_come_out_equivalent_are_not_given_up():
+    bank = toy_bank("robust-2pl", 200)
+    rule = DecisionRule(equivalence=0.05)
+    procedure = procedure_of(bank, futility=0.9, max_items=150, rule=rule)
+    state, reason = play(procedure, twins(bank))
+    assert reason == "decided"
+    assert procedure.pairs(state)[0].verdict == "equivalent"
+
+
+@pytest.mark.parametrize("model", ["paper-1pl", "bernoulli-2pl"])
+def test_the_published_method_and_bernoulli_never_give_up(model):
+    bank = toy_bank(model)
+    procedure = procedure_of(bank, futility=0.9, max_items=20)
+    state, reason = play(procedure, twins(bank))
+    assert (reason, state.administered.tolist()) == ("max_items", [20, 20])
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.02, 0.05, 0.1])
+def test_the_chance_of_a_decision_equals_that_of_drawn_futures(gap):
+    """The difference then is normal about today's; its variance V will have fallen as n^-0.6.
+
+    From 10 items to 40: V then is 4^-0.6 of today's, 0.03^2. Decided when |d| > 1.96 sqrt(V then).
+    """
+    bank = toy_bank("robust-2pl", 100)
+    procedure = procedure_of(bank, max_items=40)
+    state = procedure.start()
+    for item in range(10):
+        state.record(0, item, 0.5)
+        state.record(1, item, 0.5)
+    now = 0.03**2
+    estimates = replace(
+        procedure.estimate(state),
+        level=np.array([0.5 + gap, 0.5]),
+        pair_var=np.array([[0.0, now], [now, 0.0]]),
+    )
+    pair = procedure.pairs(state, estimates)[0]
+    then = now * 4.0**-0.6
+    future = gap + np.sqrt(now - then) * np.random.default_rng(1).standard_normal(400_000)
+    drawn = (np.abs(future) > 1.959964 * np.sqrt(then)).mean()
+    assert procedure.chance(state, estimates, pair) == pytest.approx(drawn, abs=0.004)
+
+
+# --- rounds
+
+
+def test_without_a_round_size_robust_2pl_asks_its_warm_up_at_once_and_the_same_of_all():
+    bank = toy_bank("robust-2pl", 80)
+    procedure = procedure_of(bank, (1.0,) * 3, round_size=None, min_items=12)
+    step = procedure.next(procedure.start())
+    assert isinstance(step, Round)
+    assert [ask.model for ask in step.asks] == [0, 1, 2]
+    assert len(set(step.asks[0].items)) == 12
+    assert step.asks[0].items == step.asks[1].items == step.asks[2].items
+
+
+def test_all_open_models_are_asked_the_same_items_where_costs_are_equal():
+    bank = toy_bank("robust-2pl", 100)
+    scores = draw_scores(bank.parameters, [0.0, 0.05, 0.1], np.random.default_rng(2))
+    procedure = procedure_of(bank, (1.0,) * 3, max_items=40, round_size=4)
+    state, _ = play(procedure, scores)
+    seen = np.isfinite(state.responses)
+    np.testing.assert_array_equal(seen[0], seen[1])
+    np.testing.assert_array_equal(seen[0], seen[2])
+
+
+def test_costs_of_items_are_weighed_against_their_worth():
+    """Items of twice the price are asked less; the money counts what was asked."""
+    bank = toy_bank("robust-2pl", 100)
+    price = np.where(np.arange(100) % 2 == 0, 4.0, 1.0)
+    scores = draw_scores(bank.parameters, [0.0, 0.1], np.random.default_rng(2))
+    procedure = procedure_of(bank, np.tile(price, (2, 1)), items_per_model=20, round_size=5)
+    state, _ = play(procedure, scores)
+    asked = np.isfinite(state.responses)
+    np.testing.assert_allclose(state.spent, (asked * price).sum(axis=1))
+    assert asked[:, 1::2].sum() > 3 * asked[:, ::2].sum()
 
 
 # --- settings that make no sense
