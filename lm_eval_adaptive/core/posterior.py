@@ -64,6 +64,10 @@ class Estimates:
         grid: Abilities of the posterior's grid, shape (g,), logits; None without one.
         weights: Posterior weights over it, shape (m, g), rows sum to 1; None without a grid.
         latents: Joint posteriors under each view; empty where there are none.
+        half_interval: Half widths of the scores' 95 % intervals, shape (m,), where they are not
+            those of ``interval_df``.
+        within: Confidence that two scores differ by less than the margin of equivalence, shape
+            (m, m), where it is not that of ``score_cov``.
     """
 
     theta: FloatArray
@@ -78,6 +82,8 @@ class Estimates:
     grid: FloatArray | None = None
     weights: FloatArray | None = None
     latents: tuple[Latent, ...] = ()
+    half_interval: FloatArray | None = None
+    within: FloatArray | None = None
 
     @property
     def score_se(self) -> FloatArray:
@@ -87,6 +93,8 @@ class Estimates:
     @property
     def score_half_interval(self) -> FloatArray:
         """Half widths of the scores' 95 % intervals, shape (m,), in [0, 1] units."""
+        if self.half_interval is not None:
+            return self.half_interval
         return float(stdtrit(self.interval_df, 0.975)) * self.score_se
 
     @property

@@ -273,9 +273,17 @@ class Procedure:
         return RunState.start(len(self.costs), kept)
 
     def estimate(self, state: RunState) -> Estimates:
-        """Beliefs about all models, set aside or not, and known."""
-        found = self.posterior.estimate(state.responses[~self.known])
-        return found if self._recorded is None else beside(found, self._recorded)
+        """Beliefs about all models, set aside or not, and known.
+
+        Those about the last answers are kept: a loop asks for them after a round and before the
+        next.
+        """
+        if self._last is None or not np.array_equal(self._last[0], state.responses, equal_nan=True):
+            found = self.posterior.estimate(state.responses[~self.known])
+            if self._recorded is not None:
+                found = beside(found, self._recorded)
+            self._last = state.responses.copy(), found
+        return self._last[1]
 
     def pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
         """Verdicts on all pairs of models that were not set aside, in ranking order."""
@@ -284,6 +292,15 @@ class Procedure:
         beliefs = _select(estimates or self.estimate(state), rows)
         found = judge_pairs(beliefs, self.config.rule, fixed)
         return [replace(each, a=int(rows[each.a]), b=int(rows[each.b])) for each in found]
+
+    def misfitting(self, state: RunState, estimates: Estimates | None = None) -> list[int]:
+        """Rows of models whose answers do not fit the bank; see :class:`RobustPosterior`."""
+        if not isinstance(self.posterior, RobustPosterior):
+            return []
+        found = self.posterior.misfitting(
+            state.responses[~self.known], estimates or self.estimate(state)
+        )
+        return [int(row) for row in np.flatnonzero(found)]
 
     def next(self, state: RunState) -> Round | Stop:
         """What to do next.

@@ -197,7 +197,9 @@ def judge_pairs(
         decided[needed] = _holm(p_values[needed], alpha)
     else:
         decided = p_values < alpha
-    within = _probability_within(estimates, rule.equivalence)
+    within = estimates.within
+    if within is None:
+        within = _probability_within(estimates, rule.equivalence)
     found = []
     for (a, b), sure in zip(every, decided, strict=True):
         verdict: Verdict = "undecided"
