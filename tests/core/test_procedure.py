@@ -531,8 +531,10 @@ def factor_runs():
     for _ in range(4):
         made = FactorBenchmark(rng, 150)
         bank = made.bank(rng)
-        for spread in (0.05, 0.05, 0.05, 0.05, 0.3, 0.3, 0.3):
-            runs.append((bank, made.draw(spread * rng.normal(size=4), rng, factor=0.3)))
+        runs += [
+            (bank, made.draw(spread * rng.normal(size=4), rng, factor=0.3))
+            for spread in (0.05, 0.05, 0.05, 0.05, 0.3, 0.3, 0.3)
+        ]
     return runs
 
 
