@@ -272,9 +272,10 @@ def live_table(picture: Picture, width: int, rows: int = 1000) -> Any:
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("model", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("95 % interval", ratio=1, no_wrap=True, min_width=8)
+    wide = width >= (95 if picture.priced else 70)
+    table.add_column("95 % interval" if width >= 76 else "95 %", ratio=1, no_wrap=True, min_width=8)
     table.add_column("items", justify="right", no_wrap=True)
-    if width >= 70:
+    if wide:
         table.add_column("of bank", justify="right", no_wrap=True)
     if picture.priced:
         table.add_column("cost", justify="right", no_wrap=True)
@@ -289,7 +290,7 @@ def live_table(picture: Picture, width: int, rows: int = 1000) -> Any:
             Text(score_text(line.score, line.error)),
             IntervalBar(line, low, high),
             Text("" if line.state == "known" else str(line.items)),
-            *([Text(_of_bank(line, picture.bank_items))] if width >= 70 else []),
+            *([Text(_of_bank(line, picture.bank_items))] if wide else []),
             *([Text(f"{line.cost:.3g}")] if picture.priced else []),
             Text(line.state, style=STATE_STYLES.get(line.state, "")),
         )

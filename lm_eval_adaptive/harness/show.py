@@ -6,6 +6,7 @@ inside functions and reads the ranking document. It decides nothing.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,8 @@ def show_outcome(outcome: RunOutcome, console: Any = None) -> None:
         _line(console, harness_table(task.ranking, task.results, console.width))
         console.print()
         _show_ranking(console, task.ranking)
+        for further in list(task.ranking.get("rankings", {}).values())[1:]:
+            _show_ranking(console, {**task.ranking, **further})
         _show_files(console, outcome, task.files)
     _show_summary(console, outcome)
 
@@ -169,28 +172,31 @@ def _show_ranking(console: Any, ranking: Mapping[str, Any]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     groups, ranks = groups_of(ranking), possible_ranks(ranking)
     tied = any(len(group) > 1 for group in groups)
+    # Lines stand around ties; between models that are all told apart they would say nothing.
+    ends = {a[-1] for a, b in pairwise(groups) if max(len(a), len(b)) > 1}
+    names = [entry["model"] for entry in ranking["ranking"]]
+    labels = dict(zip(names, bare_names(names), strict=True))
+    fits = max(map(len, names), default=0) <= console.width - (60 if priced else 50)
     for entry in ranking["ranking"]:
         low, high = (f"{each:.4g}" for each in entry["score_ci"])
         best, worst = ranks[entry["model"]]
         table.add_row(
             str(best) if best == worst else f"{best}–{worst}",
-            Text(printable(entry["model"])),
+            Text(printable(entry["model"]) if fits else labels[entry["model"]]),
             Text(score_text(entry["score"], entry["score_se"])),
             f"{low} – {high}",
             "known" if entry.get("known") else str(entry["items"]),
             *([f"{entry['cost']:.4g}"] if priced else []),
-            end_section=tied and any(entry["model"] == group[-1] for group in groups),
+            end_section=entry["model"] in ends,
         )
     console.print(table)
     if tied:
         _prose(
             console,
-            "1–2: either rank is possible; every model above a line beats every one below it",
+            "2–3: any of these ranks is possible; all models above a line beat all below it",
         )
     for entry in ranking["set_aside"]:
         _prose(console, f"set aside: {printable(entry['model'])}: {printable(entry['reason'])}")
-    names = [entry["model"] for entry in ranking["ranking"]]
-    labels = dict(zip(names, bare_names(names), strict=True))
     _prose(console, sentence(ranking, labels), style="bold")
     wrong = expected_wrong(ranking)
     if wrong:

@@ -466,6 +466,7 @@ def test_lines_part_the_groups(tmp_path):
         if set(line.strip()) == {"─"} or re.match(r" +[0-9–]+ +m\d ", line)
     )
     assert kinds == "--1-234-5-"
+    assert "  2–4   m3" in table
 
 
 def test_decided_pairs_that_are_expected_to_be_wrong_are_summed():
