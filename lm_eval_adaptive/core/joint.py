@@ -156,15 +156,25 @@ def full_scores(latent: Latent, responses: FloatArray) -> tuple[FloatArray, Floa
     by_latent[each, each, 1:] = unasked @ view.loadings.T / n
     flat = by_latent.reshape(m, m * q)
     cov = flat @ latent.cov @ flat.T
-    for a in range(m):
-        for b in range(a, m):
-            error = curve.item_covariance(view.item_cov, a, b)
-            error = error + view.noise * ((f[a] * f[b]) @ view.loading_var + (a == b))
-            extra = float(error[unasked[a] & unasked[b]].sum()) / n**2
-            cov[a, b] += extra
-            if a != b:
-                cov[b, a] += extra
+    cov = cov + _unasked_errors(view, curve, f, unasked) / n**2
     return score, cov
+
+
+def _unasked_errors(view: View, curve: Curve, f: FloatArray, unasked: BoolArray) -> FloatArray:
+    """Noise and calibration error of items not asked, summed over those two models share: (m, m).
+
+    Each part is a product over items, so the sums are matrix products of what is not asked.
+    """
+    first = curve.by_first * unasked
+    second = curve.by_second * unasked
+    var_first, cross, var_second = view.item_cov
+    found = (first * var_first) @ first.T + (second * var_second) @ second.T
+    mixed = (first * cross) @ second.T
+    found = found + mixed + mixed.T
+    for k in range(f.shape[1]):
+        loaded = f[:, k : k + 1] * unasked
+        found = found + (loaded * (view.noise * view.loading_var[k])) @ loaded.T
+    return np.asarray(found + np.diag(unasked @ view.noise))
 
 
 def misfit(latent: Latent, responses: FloatArray) -> FloatArray:
@@ -173,17 +183,18 @@ def misfit(latent: Latent, responses: FloatArray) -> FloatArray:
     Single values are cut at 6, so that one odd answer does not condemn a model; 1 where nothing was
     asked.
     """
-    view, curve, mean = latent.view, latent.curve, latent.mean
     found = np.ones(len(responses))
     for a, scores in enumerate(responses):
-        asked = np.isfinite(scores)
-        if not asked.any():
+        asked = np.flatnonzero(np.isfinite(scores))
+        if not len(asked):
             continue
-        f = mean[a, 1:]
-        residual = scores[asked] - curve.mean[a, asked] - f @ view.loadings[:, asked]
-        spread = view.noise * (1.0 + f**2 @ view.loading_var)
-        spread = spread + curve.item_covariance(view.item_cov, a, a)
-        found[a] = float(np.minimum(residual**2 / spread[asked], 6.0).mean())
+        part = latent.view.take(asked)
+        curve = part.curve(latent.mean[a : a + 1, 0])
+        f = latent.mean[a, 1:]
+        residual = scores[asked] - curve.mean[0] - f @ part.loadings
+        spread = part.noise * (1.0 + f**2 @ part.loading_var)
+        spread = spread + curve.item_covariance(part.item_cov, 0, 0)
+        found[a] = float(np.minimum(residual**2 / spread, 6.0).mean())
     return found
 
 

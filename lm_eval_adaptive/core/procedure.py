@@ -211,6 +211,7 @@ class Procedure:
     ) -> None:
         self.bank = bank
         self.config = config
+        self._last: tuple[FloatArray, Estimates] | None = None
         given = np.asarray(costs, dtype=np.float64)
         if not (np.isfinite(given) & (given > 0.0)).all():
             raise UsageError(f"every model's cost must be above 0, got {given.tolist()}")
