@@ -177,7 +177,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         "--bank",
         action="append",
         default=quiet,
-        metavar="<path>|<task>=<path>",
+        metavar="<path>|<task>[:<metric>]=<path>",
         help="Bank to use, a file or hf://org/dataset/path@revision#sha256; default: the one the "
         "task's metadata.adaptive.bank names",
     )
@@ -190,9 +190,11 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
     )
     own.add_argument(
         "--metric",
+        action="append",
         default=quiet,
         metavar="<name>[,<filter>]",
-        help="Metric to rank by, e.g. --metric rougeL,none; default: the bank's",
+        help="Metric to rank by, e.g. --metric rougeL,none; default: the bank's. Repeated: a "
+        "ranking by each, from one set of answers",
     )
     own.add_argument(
         "--confidence",

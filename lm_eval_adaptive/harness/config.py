@@ -58,10 +58,12 @@ class AdaptiveConfig:
     """The options of ``run --adaptive``; see ``--help`` or README for each.
 
     Attributes:
-        bank: Path of a bank for all tasks, or paths by task name; None takes the task's own.
+        bank: Path of a bank for all tasks, or paths by ``TASK`` or ``TASK:METRIC``; None takes the
+            task's own.
         against: Calibration models of the bank that join the ranking with their recorded scores:
             names, or ``all``.
-        metric: ``NAME`` or ``NAME,FILTER``; None takes the bank's.
+        metric: ``NAME`` or ``NAME,FILTER``, or several of them to rank by each from one set of
+            answers; None takes the bank's.
         confidence: Two-sided level at which a pair counts as decided.
         correction: ``none`` or ``holm``.
         equivalence: Score difference, raw metric units, below which models count as equal.
@@ -81,7 +83,7 @@ class AdaptiveConfig:
 
     bank: str | Path | Mapping[str, str | Path] | None = None
     against: Sequence[str] | str = ()
-    metric: str | None = None
+    metric: str | Sequence[str] | None = None
     confidence: float = 0.95
     correction: str = "none"
     equivalence: float = 0.0
@@ -104,6 +106,7 @@ class AdaptiveConfig:
         if not all(against):
             raise UsageError("--against takes all, or names of the bank's models: NAME,NAME")
         object.__setattr__(self, "against", against)
+        self._settle_metrics()
         if self.round_size != "auto" and not isinstance(self.round_size, int):
             raise UsageError(
                 f"--round_size must be auto or a whole number, got {self.round_size!r}"
@@ -120,6 +123,28 @@ class AdaptiveConfig:
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
         self.procedure(1.0, 1, 0)
+
+    def _settle_metrics(self) -> None:
+        given = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
+        if len(set(given)) < len(given):
+            raise UsageError(f"--metric names one metric twice: {', '.join(given)}")
+        if len(given) > 1 and (self.equivalence or self.precision is not None):
+            name = "equivalence" if self.equivalence else "precision"
+            raise UsageError(
+                f"--{name} is in the units of one metric, and --metric names {len(given)}; leave "
+                "it out, or rank by one metric"
+            )
+        if len(given) < 2:
+            object.__setattr__(self, "metric", given[0] if given else None)
+        else:
+            object.__setattr__(self, "metric", tuple(given))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that were named, in their order."""
+        if self.metric is None:
+            return ()
+        return (self.metric,) if isinstance(self.metric, str) else tuple(self.metric)
 
     def procedure(self, width: float, batch: int, seed: int) -> ProcedureConfig:
         """The core's rules on a bank whose range is ``width`` raw metric units wide."""
@@ -147,7 +172,9 @@ class AdaptiveConfig:
         """The bank the user named for a task, None where there is none."""
         if self.bank is None or isinstance(self.bank, str | Path):
             return self.bank
-        return self.bank.get(task)
+        # A run by one of several metrics has that one alone.
+        own = f"{task}:{self.metrics[0].partition(',')[0]}" if self.metrics else task
+        return self.bank.get(own, self.bank.get(task))
 
     def choices(self) -> dict[str, Any]:
         """Options that change what is asked or concluded, for files; paths are left out."""

@@ -439,6 +439,11 @@ def _put_estimates(results: dict[str, Any], session: Session, block: dict[str, A
         del table[key]
     table[f"{session.metric},adaptive"] = block["score"]
     table[f"{session.metric}_stderr,adaptive"] = block["score_se"]
+    for entry in block.get("further", ()):
+        clash = f"{entry['metric']},adaptive" in table  # one metric under two filters
+        label = f"adaptive-{entry['filter']}" if clash else "adaptive"
+        table[f"{entry['metric']},{label}"] = entry["score"]
+        table[f"{entry['metric']}_stderr,{label}"] = entry["score_se"]
     results["adaptive"] = {
         name: {
             **block,

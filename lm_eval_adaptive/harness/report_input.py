@@ -279,6 +279,7 @@ class _JournalledSession:
         self.doc_ids = bank.doc_id
         self.item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
         self.notices: list[str] = []
+        self.followers: list[Session] = []
         self.prices = {spec.name: spec.cost for spec in self.specs}
         self.recipe = header["tasks"][task]["signature"]
         self.procedure = Procedure(

@@ -58,6 +58,14 @@ from lm_eval_adaptive.harness.session import (
     missing,
     recorded_answers,
 )
+from lm_eval_adaptive.harness.several import (
+    close_round,
+    further_scores,
+    make_session,
+    next_step,
+    rankings,
+    recipes,
+)
 from lm_eval_adaptive.harness.task import TaskDocs, load_tasks
 from lm_eval_adaptive.harness.trackers import check_trackers, track
 
@@ -133,11 +141,12 @@ def named_banks(include_path: Any) -> list[tuple[str, str, Path | str]]:
         for file in sorted(Path(folder).rglob("*.yaml")):
             config = load_yaml(str(file), resolve_func=False)
             block = (config.get("metadata") or {}).get("adaptive") or {}
-            if isinstance(config.get("task"), str) and block.get("bank"):
-                bank: Path | str = str(block["bank"])
-                if not is_hub_address(bank):
-                    bank = file.parent / bank
-                found.append((config["task"], str(block.get("metric", "")), bank))
+            named = [(block.get("metric", ""), block.get("bank"))]
+            named += (block.get("banks") or {}).items()
+            for metric, address in named:
+                if isinstance(config.get("task"), str) and address:
+                    bank = address if is_hub_address(address) else file.parent / str(address)
+                    found.append((config["task"], str(metric), bank))
     return found
 
 
@@ -289,7 +298,8 @@ class AdaptiveRun:
                 if any(session.docs.name == task.config.task for session in found):
                     continue
                 docs = TaskDocs(task)
-                found.append(Session(docs, self.adaptive, specs, size, self.settings.seed[1] or 0))
+                seed = self.settings.seed[1] or 0
+                found.append(make_session(docs, self.adaptive, specs, size, seed))
         return found
 
     def _header(self, sessions: Sequence[Session]) -> dict[str, Any]:
@@ -301,6 +311,7 @@ class AdaptiveRun:
                     "signature": session.recipe,
                     "bank_sha256": session.bank.sha256,
                     "documents": len(session.docs),
+                    **({"further": recipes(session)} if session.followers else {}),
                 }
                 for session in sessions
             },
@@ -365,7 +376,8 @@ class AdaptiveRun:
 
         def serve(candidate: Candidate) -> Any:
             if candidate.name not in served:
-                served[candidate.name] = candidate.serve(session.docs, [session.metric])
+                metrics = [each.metric for each in (session, *session.followers)]
+                served[candidate.name] = candidate.serve(session.docs, metrics)
                 self._check_unchanged(session, records, candidate, served[candidate.name])
             return served[candidate.name]
 
@@ -377,7 +389,7 @@ class AdaptiveRun:
         asker = Asker(self._pool, serve, note, self.pause)
         self._listen(session, run, "start")
         while not run.stop_reason:
-            step = session.procedure.next(run.state)
+            step = next_step(run)
             if isinstance(step, Stop):
                 run.stop_reason = step.reason
                 break
@@ -395,7 +407,7 @@ class AdaptiveRun:
                     journal.write("failed", task=name, model=model, reason=reason)
                     log.warning("%s is set aside: %s", model, reason)
                 journal.sync()
-            run.close_round(step, answers, failures)
+            close_round(run, step, answers, failures)
             self._listen(session, run, "round")
         if run.stop_reason == "failed":
             raise ModelError("; ".join(run.failed.values()))
@@ -439,6 +451,8 @@ class AdaptiveRun:
         """Write the files of a finished task."""
         name = session.docs.name
         document = ranking_document(session, run, self.candidates, run_warnings(session, run))
+        if run.followers:
+            document["rankings"] = rankings(run, self.candidates)
         by_model = {
             entry["model"]: entry for entry in [*document["ranking"], *document["set_aside"]]
         }
@@ -447,6 +461,8 @@ class AdaptiveRun:
         for candidate in self.candidates:
             block = {**by_model[candidate.name], "stop_reason": run.stop_reason}
             block["signature"] = document["signature"]
+            if run.followers:
+                block["further"] = _further(document, candidate.name)
             task = candidate.serve(session.docs)
             results[candidate.name], written = write_results(
                 session, run, candidate, task, manager, self.output_path, block
@@ -457,6 +473,16 @@ class AdaptiveRun:
         document = {**document, "date": date_id}
         write_json(path, document)
         return TaskOutcome(document, results, [path, *files])
+
+
+def _further(document: Mapping[str, Any], model: str) -> list[dict[str, Any]]:
+    """A model's entries under the metrics after the first, with metric and filter."""
+    return [
+        {"metric": ranking["metric"], "filter": ranking["filter"], **entry}
+        for ranking in list(document["rankings"].values())[1:]
+        for entry in (*ranking["ranking"], *ranking["set_aside"])
+        if entry["model"] == model
+    ]
 
 
 def _page(output_path: Path) -> Path | None:
@@ -497,6 +523,7 @@ def _journal_answer(
         output_tokens=answer.output_tokens,
         tokens_counted=answer.counted,
         cost=float(cost),
+        **({"scores": further_scores(session, answer)} if session.followers else {}),
     )
 
 

@@ -28,6 +28,7 @@ from lm_eval_adaptive.harness.scoring import document_score
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
@@ -64,6 +65,8 @@ def find_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
     if given is not None:
         return ItemBank.load(fetch_bank(given) if is_hub_address(given) else given)
     named = docs.metadata.get("bank")
+    if adaptive.metrics:
+        named = (docs.metadata.get("banks") or {}).get(adaptive.metrics[0], named)
     if is_hub_address(named):
         return ItemBank.load(fetch_bank(named))
     if named:
@@ -191,6 +194,23 @@ class Session:
             known,
         )
         self.scorer = self._scorer(candidates)
+        self.followers: list[Session] = []  # of further metrics on the same answers
+
+    @property
+    def key(self) -> str:
+        """What the metric is called among several: as the user named it."""
+        return self.adaptive.metrics[0] if self.adaptive.metrics else self.metric
+
+    def keep(self, doc_ids: AbstractSet[int]) -> None:
+        """Ask for these documents only."""
+        lost = len(self.item_of) - len(doc_ids)
+        if lost:
+            self.notices.append(
+                f"{lost} of the bank's {len(self.bank)} items are left out: the other metrics' "
+                "banks do not have them"
+            )
+        self.item_of = {doc: item for doc, item in self.item_of.items() if doc in doc_ids}
+        self.doc_ids = np.array([doc if doc in doc_ids else -1 for doc in self.doc_ids])
 
     def _check_bank(self) -> None:
         info, where = self.bank.info, self.bank.path
@@ -199,12 +219,13 @@ class Session:
                 f"bank {where} was made for task {info.task}, this run is of task "
                 f"{self.docs.name}; pass the right bank with --bank, or recalibrate"
             )
-        if self.adaptive.metric is not None:
-            metric, filter_name = metric_and_filter(self.adaptive.metric)
+        if self.adaptive.metrics:
+            metric, filter_name = metric_and_filter(self.adaptive.metrics[0])
             if metric != info.metric:
                 raise BankError(
                     f"bank {where} ranks by {info.metric}, --metric asks for {metric}; leave "
-                    "--metric out, or calibrate a bank for that metric"
+                    "--metric out, or calibrate a bank for that metric and name it with --bank "
+                    f"{self.docs.name}:{metric}=PATH"
                 )
             if filter_name is not None and filter_name != info.filter:
                 raise BankError(
@@ -329,6 +350,8 @@ class TaskRun:
         self.state: RunState = session.start()
         self.rounds = 0
         self.stop_reason = ""
+        self.followers = [TaskRun(each) for each in session.followers]
+        self.chosen = 0  # rounds that this metric chose, among several
         self.answers: list[dict[str, Any]] = []
         self.excluded: dict[int, str] = {}
         self.failed: dict[str, str] = {}
