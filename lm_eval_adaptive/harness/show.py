@@ -46,8 +46,6 @@ def show_outcome(outcome: RunOutcome, console: Any = None) -> None:
         _show_ranking(console, task.ranking)
         for further in list(task.ranking.get("rankings", {}).values())[1:]:
             _show_ranking(console, {**task.ranking, **further})
-        for further in list(task.ranking.get("rankings", {}).values())[1:]:
-            _show_ranking(console, {**task.ranking, **further})
         _show_files(console, outcome, task.files)
     _show_summary(console, outcome)
 
