@@ -8,7 +8,7 @@ ranked models' means over all items. Nothing of the ranked models is seen but th
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,17 +180,21 @@ def simulate_partition(
 
     def bank_of(response_model: str) -> ItemBank:
         if response_model not in banks:
-            banks[response_model] = calibrate(
+            made = calibrate(
                 calibrating,
                 task=name,
                 metric=metric,
                 response_model=response_model,
                 higher_is_better=plan.higher_is_better,
             )
+            banks[response_model] = banks[made.info.response_model] = made
         return banks[response_model]
 
     for method in plan.methods:
-        bank = bank_of(method if method in ADAPTIVE[1:] else "auto")
+        if method in BASELINES:  # they look at scores alone: any bank will do
+            bank = next(iter(banks.values())) if banks else bank_of("paper-1pl")
+        else:
+            bank = bank_of("auto" if method == "default" else method)
         truth = ranked.scores.mean(axis=1)
         scale = bank.info.scale
         scores = scale.to_score(ranked.scores)
@@ -237,26 +241,25 @@ class _Exam:
         kept = int(self.bank.kept.sum())
         lengths = [length for length in lengths if length <= kept]
         rule = DecisionRule(confidence=self.plan.confidence)
+        size = self.plan.round_size
+        if size is None and self.bank.info.response_model == "paper-1pl":
+            size = 1  # as published; only the default's rounds grow and shrink
         if lengths:
-            config = ProcedureConfig(
-                rule=rule, items_per_model=lengths[-1], round_size=self.plan.round_size
-            )
+            config = ProcedureConfig(rule=rule, items_per_model=lengths[-1], round_size=size)
             procedure = Procedure(self.bank, self.costs, config)
             state = procedure.start()
-            due = list(lengths)
-            while due:
-                step = procedure.next(state)
-                if isinstance(step, Stop):
-                    break
-                self._answer(procedure, state, step.asks)
-                if int(state.administered.min()) >= due[0]:
-                    found.append((due.pop(0), self._called(procedure, state)))
+            for length in lengths:
+                # Rounds end at each length that is reported.
+                procedure.config = replace(config, items_per_model=length)
+                while not isinstance(step := procedure.next(state), Stop):
+                    self._answer(procedure, state, step.asks)
+                found.append((length, self._called(procedure, state)))
         if self.plan.natural:
             config = ProcedureConfig(
                 rule=rule,
                 max_items=min(self.plan.max_items, kept),
                 min_items=min(10, kept),
-                round_size=self.plan.round_size,
+                round_size=size,
             )
             procedure = Procedure(self.bank, self.costs, config)
             state, _ = procedure.run(
@@ -334,7 +337,8 @@ class _Exam:
         p = called.p_better[a, b]
         bound = 1.0 - (1.0 - self.plan.confidence) / 2.0
         decided = np.maximum(p, 1.0 - p) > bound
-        right = decided & ((p > 0.5) == (truth[a] > truth[b]))
+        # Models that are equal in truth cannot be called rightly.
+        right = decided & np.where(p > 0.5, truth[a] > truth[b], truth[a] < truth[b])
         # Raw truth on the bank's unclipped scale: a clipped score is still measured by what it is.
         full = (self.truth - scale.lo) / scale.width
         full = full if scale.higher_is_better else 1.0 - full
