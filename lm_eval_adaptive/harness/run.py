@@ -76,6 +76,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Least items of a model in a round that has to load it first.
+LOAD_ROUND = 8
+
 Listener = Callable[[Session, TaskRun, str], None]
 
 
@@ -289,9 +292,22 @@ class AdaptiveRun:
                     ) from error
                 return outcome
 
+    def _batch(self) -> int:
+        """Items asked of a model at once at the least: what its back end takes in one go.
+
+        Where fewer local models stay loaded than are ranked, each round loads models anew: rounds
+        are made larger, so that a load serves more documents.
+        """
+        size = max(candidate.batch for candidate in self.candidates)
+        bound = self.adaptive.resident
+        if bound is None:
+            return size
+        local = sum(not candidate.side_by_side for candidate in self.candidates)
+        return max(4 * size, LOAD_ROUND) if bound < local else size
+
     def _sessions(self, manager: Any) -> list[Session]:
         specs = [candidate.spec for candidate in self.candidates]
-        size = max(candidate.batch for candidate in self.candidates)
+        size = self._batch()
         found: list[Session] = []
         for name in resolve_tasks(manager, self.settings.tasks):
             for task in load_tasks(manager, name):

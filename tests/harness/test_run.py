@@ -335,8 +335,10 @@ def test_resident_bounds_the_models_in_memory(toy_bank, tmp_path, monkeypatch):
     assert most[0] == 3
     held.clear()
     most[0] = 0
-    bound = run(toy_bank, tmp_path / "bound", resident=1, **RULES)["ranking"][toy.TASK]
+    rules = {**RULES, "round_size": "auto"}
+    bound = run(toy_bank, tmp_path / "bound", resident=1, **rules)["ranking"][toy.TASK]
     assert most[0] == 1
+    assert "round:auto8" in bound["signature"], "rounds grow, so that a load serves more"
     assert [each["model"] for each in free["ranking"]] == [
         each["model"] for each in bound["ranking"]
     ]
