@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 # Models whose answers fit badly get their error widened: phi = ((n misfit + 10) / (n + 10))^1.25.
 MISFIT_ITEMS, MISFIT_POWER = 10.0, 1.25
-# A model whose misfit is above MISFIT_ALARM times the usual, after at least so many items, is said
-# not to fit. Of held-out models of 12 real score matrices 1.0 to 1.4 % were, at 10 to 80 items; of
-# models with 30 % of their answers spoilt, 52 to 67 %.
-MISFIT_ALARM, MISFIT_ALARM_ITEMS = 2.8, 10
+# A model does not fit whose misfit, after n >= MISFIT_ALARM_ITEMS answers, is above
+# (MISFIT_ALARM + MISFIT_ALARM_N / n) (mean + 2 sd), mean and sd being those of the bank's own
+# held-out models; where none could be held out, the middle of those of 12 real score matrices.
+MISFIT_ALARM, MISFIT_ALARM_N, MISFIT_ALARM_ITEMS = 1.2, 3.0, 10
+MISFIT_MEAN, MISFIT_SD = 1.1, 0.6
 # The bank's own factor: prior sd of its logarithm, and how much a fold's records count, which are
 # dependent (lengths and models of one fold, repetitions).
 LOG_SCALE_SD = 0.3
@@ -76,7 +77,10 @@ class RobustPosterior:
         self.views = fit_views(bank.scores, theta, bank.parameters)
         self.mean = float(np.mean([model.mean_score for model in bank.info.models]))
         self.log_scale = float(bank.info.correction.get("log_scale", 0.0))
-        self.usual_misfit = max(float(bank.info.correction.get("misfit", 1.0)), 1.0)
+        held_out = bank.info.correction
+        self.usual_misfit = float(held_out.get("misfit", MISFIT_MEAN)) + 2.0 * float(
+            held_out.get("misfit_sd", MISFIT_SD)
+        )
 
     def estimate(self, responses: FloatArray) -> Estimates:
         """Abilities and scores of m models.
@@ -119,10 +123,9 @@ class RobustPosterior:
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
         """Which models' answers do not fit the bank, shape (m,): their estimates are doubtful."""
         assert estimates.misfit is not None
-        enough = np.isfinite(responses).sum(axis=1) >= MISFIT_ALARM_ITEMS
-        return np.asarray(
-            enough & (estimates.misfit[: len(enough)] > MISFIT_ALARM * self.usual_misfit)
-        )
+        n = np.isfinite(responses).sum(axis=1)
+        limit = (MISFIT_ALARM + MISFIT_ALARM_N / np.maximum(n, 1)) * self.usual_misfit
+        return np.asarray((n >= MISFIT_ALARM_ITEMS) & (estimates.misfit[: len(n)] > limit))
 
     def _score_cov(
         self,
@@ -266,8 +269,8 @@ def cross_validated_correction(scores: FloatArray) -> dict[str, object]:
         scores: Calibration scores, shape (C, n).
 
     Returns:
-        ``{"log_scale", "misfit", "models", "lengths": {length: {"mae", "rmse", "correlation",
-        "covered", "tests"}}}``, errors in [0, 1] units; {} with fewer than 8 models.
+        ``{"log_scale", "misfit", "misfit_sd", "models", "lengths": {length: {"mae", "rmse",
+        "correlation", "covered", "tests"}}}``, errors in [0, 1] units; {} with fewer than 8 models.
     """
     if len(scores) < MIN_CV_MODELS:
         return {}
@@ -304,6 +307,7 @@ def cross_validated_correction(scores: FloatArray) -> dict[str, object]:
     return {
         "log_scale": log_scale,
         "misfit": float(held.misfit.mean()),
+        "misfit_sd": float(held.misfit.std()),
         "models": len(scores),
         "lengths": found,
     }

@@ -246,6 +246,7 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
     found += _given_up(session, run)
     prompts = _prompt_mismatch(session, run)
     if prompts:
+    found += _misfits(session, run)
         found.append(prompts)
     return found
 
@@ -253,6 +254,22 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
 def _given_up(session: Session, run: TaskRun) -> list[str]:
     """Pairs that were left undecided before ``max_items``, for want of a chance."""
     if run.stop_reason != "max_items":
+def _misfits(session: Session, run: TaskRun) -> list[str]:
+    """Models whose answers are unlike what the bank expects of any model."""
+    estimates = session.procedure.estimate(run.state)
+    found = []
+    for row in session.procedure.misfitting(run.state, estimates):
+        assert estimates.misfit is not None
+        asked = int(run.state.administered[row])
+        found.append(
+            f"{session.names[row]}: its {asked} answers do not fit the bank (squared residuals are "
+            f"{estimates.misfit[row]:.1f} times what is expected; its error was widened for that, "
+            "and may still be too small): look at its answers and prompts; ask more of it with "
+            "--min_items, or recalibrate the bank with models like it"
+        )
+    return found
+
+
         return []
     procedure = session.procedure
     estimates = procedure.estimate(run.state)
