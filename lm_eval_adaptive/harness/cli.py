@@ -179,7 +179,22 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         default=quiet,
         metavar="<path>|<task>[:<metric>]=<path>",
         help="Bank to use, a file or hf://org/dataset/path@revision#sha256; default: the one the "
-        "task's metadata.adaptive.bank names",
+        "task's metadata.adaptive.bank names. none ranks without any calibration: all models are "
+        "asked the same documents, and paired differences decide",
+    )
+    own.add_argument(
+        "--range",
+        default=quiet,
+        metavar="<lo>,<hi>",
+        help="With --bank none: the metric's lowest and highest value, e.g. --range 0,100; "
+        "default: the task's metadata.adaptive.range, or what is known of the metric",
+    )
+    own.add_argument(
+        "--stratify",
+        default=quiet,
+        metavar="<column>",
+        help="With --bank none: spread the order over this column of the documents, e.g. "
+        "--stratify domain; default: over their lengths",
     )
     own.add_argument(
         "--against",

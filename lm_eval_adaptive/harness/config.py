@@ -79,6 +79,9 @@ class AdaptiveConfig:
         sampler: ``fisher``, ``static`` or ``random``.
         response_model: ``auto`` takes the bank's; another name refits the bank's scores.
         resident: Most local models in memory at once; None is as many as fit.
+        range: Without a bank: the metric's lowest and highest value; None takes what is declared.
+        stratify: Without a bank: column of the documents to spread the order over; None spreads it
+            over their lengths.
     """
 
     bank: str | Path | Mapping[str, str | Path] | None = None
@@ -99,6 +102,8 @@ class AdaptiveConfig:
     sampler: str = "fisher"
     response_model: str = "auto"
     resident: int | None = None
+    range: tuple[float, float] | None = None
+    stratify: str | None = None
 
     def __post_init__(self) -> None:
         names = self.against.split(",") if isinstance(self.against, str) else self.against
@@ -107,6 +112,8 @@ class AdaptiveConfig:
             raise UsageError("--against takes all, or names of the bank's models: NAME,NAME")
         object.__setattr__(self, "against", against)
         self._settle_metrics()
+        if self.range is not None:
+            object.__setattr__(self, "range", _two_numbers(self.range))
         if self.round_size != "auto" and not isinstance(self.round_size, int):
             raise UsageError(
                 f"--round_size must be auto or a whole number, got {self.round_size!r}"
@@ -181,6 +188,21 @@ class AdaptiveConfig:
         found = asdict(self)
         found.pop("bank")
         return found
+
+
+def _two_numbers(given: Any) -> tuple[float, float]:
+    """A range: two numbers, or text ``LO,HI``."""
+    try:
+        low, high = (
+            float(each) for each in (given.split(",") if isinstance(given, str) else given)
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"--range takes two numbers LO,HI, got {given!r}; for example --range 0,100"
+        ) from error
+    if not low < high:
+        raise UsageError(f"--range LO,HI needs LO below HI, got {low:g},{high:g}")
+    return low, high
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,10 @@ def summary_document(
     found: dict[str, list[tuple[int, float, float]]] = {}
     for task, ranking in rankings.items():
         raw = np.array([model.mean_raw for model in banks[task].info.models])
-        spread = float(raw.std(ddof=1)) or 1.0
+        if not len(raw):  # without a bank the ranked models are all there is
+            raw = np.array([entry["score"] for entry in ranking["ranking"]])
+        spread = float(raw.std(ddof=1)) if len(raw) > 1 else 0.0
+        spread = spread or 1.0
         sign = 1.0 if ranking["higher_is_better"] else -1.0
         for entry in ranking["ranking"]:
             z = sign * (entry["score"] - float(raw.mean())) / spread
@@ -243,17 +246,14 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
         found.append(
             f"{', '.join(guessed)}: no tokenizer to count with, costs are by characters / 4"
         )
+    found += _misfits(session, run)
     found += _given_up(session, run)
     prompts = _prompt_mismatch(session, run)
     if prompts:
-    found += _misfits(session, run)
         found.append(prompts)
     return found
 
 
-def _given_up(session: Session, run: TaskRun) -> list[str]:
-    """Pairs that were left undecided before ``max_items``, for want of a chance."""
-    if run.stop_reason != "max_items":
 def _misfits(session: Session, run: TaskRun) -> list[str]:
     """Models whose answers are unlike what the bank expects of any model."""
     estimates = session.procedure.estimate(run.state)
@@ -270,6 +270,9 @@ def _misfits(session: Session, run: TaskRun) -> list[str]:
     return found
 
 
+def _given_up(session: Session, run: TaskRun) -> list[str]:
+    """Pairs that were left undecided before ``max_items``, for want of a chance."""
+    if run.stop_reason != "max_items":
         return []
     procedure = session.procedure
     estimates = procedure.estimate(run.state)

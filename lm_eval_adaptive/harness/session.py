@@ -17,6 +17,7 @@ from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Ask, Procedure, ProcedureConfig, Round
 from lm_eval_adaptive.errors import BankError, DataError, TaskError, UsageError
 from lm_eval_adaptive.harness.calibrate import match_documents
+from lm_eval_adaptive.harness.cold import documents_as_bank, is_cold, shared_order
 from lm_eval_adaptive.harness.config import (
     bank_signature,
     cost_of_tokens,
@@ -172,7 +173,12 @@ class Session:
     ) -> None:
         self.docs = docs
         self.adaptive = adaptive
-        self.bank = refit(find_bank(docs, adaptive), adaptive.response_model)
+        order = None
+        if is_cold(docs, adaptive):
+            self.bank = documents_as_bank(docs, adaptive)
+            order = shared_order(docs, adaptive, seed)
+        else:
+            self.bank = refit(find_bank(docs, adaptive), adaptive.response_model)
         self.notices: list[str] = []
         self._check_bank()
         info = self.bank.info
@@ -192,6 +198,7 @@ class Session:
             expected_costs(self.bank, candidates, self.repeats),
             adaptive.procedure(self.scale.width, batch, seed),
             known,
+            order,
         )
         self.scorer = self._scorer(candidates)
         self.followers: list[Session] = []  # of further metrics on the same answers
@@ -289,6 +296,10 @@ class Session:
         }
         if self.scorer:
             parts["scorer"] = self.scorer.replace("|", ";")
+        if self.adaptive.range is not None:
+            parts["range"] = f"{self.scale.lo:g},{self.scale.hi:g}"
+        if self.adaptive.stratify is not None:
+            parts["stratify"] = self.adaptive.stratify
         if self.known:
             parts["against"] = ",".join(self.known)
         if rules.rule.equivalence:
