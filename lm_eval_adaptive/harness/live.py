@@ -159,11 +159,38 @@ class Picture:
 def take_picture(session: Session, run: TaskRun, seconds_per_item: float | None = None) -> Picture:
     """A run as it stands.
 
+    With several metrics the models' scores are those of the first; what is decided and what is left
+    is told of all of them.
+
     Args:
         session: The task.
         run: What was answered.
         seconds_per_item: Time of an answer so far, over all models.
     """
+    first = _of_metric(session, run)
+    pictures = [first, *(_of_metric(each.session, each) for each in run.followers)]
+    longest = max(pictures, key=lambda each: each.items_left)
+    asking = {line.name for each in pictures for line in each.lines if line.state == "asking"}
+    others = len(pictures) - 1
+    more = f" (and {others} more metric{'s' if others > 1 else ''})" if others else ""
+    return replace(
+        first,
+        title=f"{first.title}{more}",
+        lines=tuple(
+            replace(line, state="asking" if line.name in asking else line.state)
+            for line in first.lines
+        ),
+        decided=sum(each.decided for each in pictures),
+        required=sum(each.required for each in pictures),
+        given_up=sum(each.given_up for each in pictures),
+        hardest=longest.hardest,
+        items_left=longest.items_left,
+        seconds_left=None if seconds_per_item is None else seconds_per_item * longest.items_left,
+    )
+
+
+def _of_metric(session: Session, run: TaskRun) -> Picture:
+    """What one metric tells of a run."""
     procedure, state, scale = session.procedure, run.state, session.scale
     estimates = procedure.estimate(state)
     outlook = look_ahead(procedure, state, estimates)
@@ -180,7 +207,6 @@ def take_picture(session: Session, run: TaskRun, seconds_per_item: float | None 
     arrow = "↑" if scale.higher_is_better else "↓"
     filtered = "" if session.filter == "none" else f", {session.filter}"
     hardest = outlook.hardest
-    items_left = 0 if run.stop_reason else outlook.items_left
     return Picture(
         title=f"{session.docs.name}: {session.metric}{filtered} {arrow}",
         lines=tuple(
@@ -206,8 +232,8 @@ def take_picture(session: Session, run: TaskRun, seconds_per_item: float | None 
         hardest=()
         if hardest is None or run.stop_reason
         else (session.names[hardest.a], session.names[hardest.b]),
-        items_left=items_left,
-        seconds_left=None if seconds_per_item is None else seconds_per_item * items_left,
+        items_left=0 if run.stop_reason else outlook.items_left,
+        seconds_left=None,
         stop_reason=run.stop_reason,
     )
 
@@ -432,7 +458,8 @@ class _ToConsole(logging.Handler):
         try:
             text = f"{record.levelname.lower()}: {record.getMessage()}"
             style = "yellow" if record.levelno < logging.ERROR else "red"
-            self._console.print(Text(text, style=style), soft_wrap=True)
+            # On a terminal lines break between words; elsewhere each stays one.
+            self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
         except Exception:  # noqa: BLE001  as logging itself does
             self.handleError(record)
 
@@ -518,7 +545,7 @@ class Progress:
             f"by {session.metric} ({session.bank.info.response_model})"
         )
         for text in (head, *session.notices):
-            self.console.print(Text(printable(text)), soft_wrap=True)
+            self.console.print(Text(printable(text)), soft_wrap=not self.console.is_terminal)
         if self._is_screen():
             from rich.live import Live
 

@@ -67,7 +67,7 @@ def _prose(console: Any, text: str, style: str = "") -> None:
 def harness_table(
     ranking: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]], width: int = 1000
 ) -> str:
-    """The harness's own table, one row per model, with ``adaptive`` as filter.
+    """The harness's own table, one row per model and metric, with ``adaptive`` as filter.
 
     It is Markdown, as the harness prints it, with models where it has tasks.
 
@@ -87,14 +87,16 @@ def harness_table(
         of = dict(zip(keys, names, strict=True))
         found = {
             "results": {
-                key: {
-                    "alias": label,
-                    f"{metric},adaptive": entry["score"],
-                    f"{metric}_stderr,adaptive": entry["score_se"],
-                }
+                key: {"alias": label, **_estimates(entry, metric, results, task)}
                 for key, label, entry in zip(keys, labels, ranking["ranking"], strict=True)
             },
-            "higher_is_better": {key: {metric: ranking["higher_is_better"]} for key in keys},
+            "higher_is_better": {
+                key: {
+                    **results.get(of[key], {}).get("higher_is_better", {}).get(task, {}),
+                    metric: ranking["higher_is_better"],
+                }
+                for key in keys
+            },
             **{
                 part: {key: results.get(of[key], {}).get(part, {}).get(task, "") for key in keys}
                 for part in ("versions", "n-shot")
@@ -109,6 +111,18 @@ def harness_table(
     if over > 0 and longest > SHORT_NAME:
         text = table(short_names(names, max(longest - over, SHORT_NAME)))
     return text
+
+
+def _estimates(
+    entry: Mapping[str, Any], metric: str, results: Mapping[str, Mapping[str, Any]], task: str
+) -> dict[str, Any]:
+    """A model's estimates by metric; one that was not asked has the ranking's alone."""
+    table = results.get(entry["model"], {}).get("results", {}).get(task, {})
+    found = {key: value for key, value in table.items() if key.endswith(",adaptive")}
+    return found or {
+        f"{metric},adaptive": entry["score"],
+        f"{metric}_stderr,adaptive": entry["score_se"],
+    }
 
 
 def groups_of(ranking: Mapping[str, Any]) -> list[list[str]]:
@@ -253,10 +267,10 @@ def expected_wrong(ranking: Mapping[str, Any]) -> str:
     total = sum(chances)
     count = f"{total:.2f}" if total >= 0.005 else "fewer than 0.01"
     pairs = "pair" if len(chances) == 1 else "pairs"
-    return (
-        f"{len(chances)} decided {pairs}, of which {count} are expected to be wrong, where the "
-        "models are like those the bank was calibrated on"
-    )
+    told = f"{len(chances)} decided {pairs}, of which {count} are expected to be wrong"
+    if ranking.get("bank", {}).get("response_model") == "paired":  # it assumes nothing of them
+        return told
+    return f"{told}, where the models are like those the bank was calibrated on"
 
 
 def sentence(ranking: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> str:

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.harness.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.harness.config import AdaptiveConfig, HarnessSettings, make_candidates
 from lm_eval_adaptive.harness.live import (
     Clock,
@@ -125,7 +126,7 @@ def run_toys(bank, folder, progress, models=None, **adaptive):
     candidates = make_candidates(models or toy.models(), "test")
     settings = HarnessSettings(tasks=(toy.TASK,), output_path=str(folder))
     rules = {"min_items": 4, "confidence": 0.999, "round_size": 2, **adaptive}
-    rules = AdaptiveConfig(bank=str(bank), **rules)
+    rules = AdaptiveConfig(bank=bank, **rules)
     with progress:
         return AdaptiveRun(candidates, settings, rules, listener=progress).run()
 
@@ -502,6 +503,58 @@ def test_the_harness_s_table_has_a_row_per_model_in_ranking_order(width):
     assert cells[1][0] == "m2"
     full = cells[0][0] == ranking["ranking"][0]["model"]
     assert full == (width == 160)
+
+
+def test_the_table_has_a_row_for_each_metric_and_for_models_that_were_not_asked():
+    ranking = made_ranking(2)
+    own = {
+        "rougeL,adaptive": 0.8125, "rougeL_stderr,adaptive": 0.0213,
+        "bleu,adaptive": 31.4159, "bleu_stderr,adaptive": 1.2345,
+    }  # fmt: skip
+    results = {
+        "m1": {
+            "versions": {"task": 2}, "n-shot": {"task": 0}, "results": {"task": own},
+            "higher_is_better": {"task": {"bleu": True}},
+        }
+    }  # fmt: skip
+    rows = harness_table(ranking, results).splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [(row[0], row[4], row[5], row[6]) for row in cells] == [
+        ("m1", "bleu", "↑", "31.4159"), ("", "rougeL", "↑", "0.8125"), ("m2", "rougeL", "↑", "0.8800"),
+    ]  # fmt: skip
+
+
+def test_a_ranking_without_a_bank_makes_no_condition_of_one():
+    ranking = made_ranking(2, bank={"response_model": "paired"})
+    assert expected_wrong(ranking) == "1 decided pair, of which 0.01 are expected to be wrong"
+
+
+def test_several_metrics_are_watched_together(toy_bank, toy_logs, tmp_path):
+    options = CalibrateOptions(
+        task=toy.TASK, metric="slot_coverage", samples=(str(toy_logs),), score_range=(0, 1)
+    )
+    second = calibrate_from(options).save(tmp_path / "slots.bank.parquet")
+    console = screen(100)
+    banks = {f"{toy.TASK}:rougeL": str(toy_bank), f"{toy.TASK}:slot_coverage": str(second)}
+    outcome = run_toys(
+        banks, tmp_path / "out", Progress(console), metric=["rougeL", "slot_coverage"], max_items=30
+    )
+    assert "rougeL ↑ (and 1 more metric)" in console.file.getvalue()
+    assert re.search(r"\d of 4 pairs decided", console.file.getvalue()), "two of each metric"
+    console = screen(100)
+    show_outcome(outcome, console)
+    shown = console.file.getvalue()
+    assert f"{toy.TASK}: rougeL ↑" in shown
+    assert f"{toy.TASK}: slot_coverage ↑" in shown
+    assert len(re.findall(r"^\|.*\|adaptive\|", shown, re.MULTILINE)) == 6
+
+
+def test_a_run_without_a_bank_is_watched_too(tmp_path):
+    console = screen(100)
+    run_toys("none", tmp_path, Progress(console), metric="rougeL", range=(0, 1), max_items=20)
+    text = console.file.getvalue()
+    assert re.search(r"\d of 2 pairs decided", text)
+    assert "●" in text
 
 
 def test_the_status_line_names_the_pair_and_what_is_given_up():
