@@ -23,8 +23,8 @@ environment() {
     # shellcheck disable=SC1091
     . "$dir/bin/activate"
     if [ "$root/pyproject.toml" -nt "$stamp" ]; then
-        echo "installing lm-eval-adaptive[$2] into $dir" >&2
-        python -m pip install --quiet --disable-pip-version-check -e "$root[$2]" || return 1
+        echo "installing lm-eval-adaptive${2:+[$2]} into $dir" >&2
+        python -m pip install --quiet --disable-pip-version-check -e "$root${2:+[$2]}" || return 1
         touch "$stamp"
     fi
 }
