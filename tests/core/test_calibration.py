@@ -28,6 +28,7 @@ from tests.core.helpers import (
     matrix_of,
     quick,
     random_items,
+    standard_abilities,
 )
 
 GOLDEN = json.loads(
@@ -217,6 +218,21 @@ def test_discriminations_shrink_to_the_banks_own_level_not_to_one():
     theta = np.linspace(-3.0, 3.0, 6)
     fit = calibrate_items(draw_scores(true, theta, rng), "robust-2pl")
     assert np.median(fit.items.discrimination) == pytest.approx(theta.std(), rel=0.25)
+
+
+def test_slopes_are_drawn_to_what_is_usual_at_an_items_height():
+    """Very easy and very hard items separate models less; eight models tell little of each one."""
+    rng = np.random.default_rng(4)
+    d = rng.uniform(-2.5, 2.5, 200)
+    a = np.exp(0.3 - 0.15 * d**2)
+    true = make_items("robust-2pl", -d / a, a, 0.12)
+    fit = calibrate_items(draw_scores(true, standard_abilities(8), rng), "robust-2pl")
+    for part in (np.abs(d) > 1.8, np.abs(d) < 0.7):
+        found, expected = np.median(fit.items.discrimination[part]), np.median(a[part])
+        assert found == pytest.approx(expected, rel=0.22)
+    assert np.median(fit.items.discrimination) > 1.4 * np.median(
+        fit.items.discrimination[np.abs(d) > 1.8]
+    )
 
 
 def test_errors_of_difficulties_are_as_large_as_their_scatter():

@@ -126,6 +126,17 @@ def test_slopes_of_few_noisy_models_are_drawn_to_what_is_usual():
     assert (off**2).mean() < 0.3 * (off_own**2).mean()
 
 
+def test_errors_of_slopes_are_as_large_as_claimed_after_shrinking():
+    """Mean square of (estimate - truth) / claimed, and the same for unshrunk regressions' errors."""
+    rng = np.random.default_rng(3)
+    slope = rng.uniform(0.05, 0.15, 600)
+    scores = 0.5 + standard_abilities(8)[:, None] * slope + rng.normal(0.0, 0.1, (8, 600))
+    _, line = views_of(np.clip(scores, 0.0, 1.0))
+    off = (line.first - slope) ** 2
+    assert (off / line.item_cov[0]).mean() == pytest.approx(1.1, abs=0.25)
+    assert (off / (line.noise / 8)).mean() < 0.7
+
+
 # --- factors
 
 
