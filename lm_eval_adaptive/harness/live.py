@@ -540,9 +540,11 @@ class Progress:
         self._stop(keep=True)
         self._picture, self._clock = None, Clock(self._now)
         self._line_at, self._line_for = -np.inf, (-1, 0)
+        models = len(session.names)
         head = (
-            f"{session.docs.name}: {len(session.names)} models, {len(session.bank)} items, ranked "
-            f"by {session.metric} ({session.bank.info.response_model})"
+            f"{session.docs.name}: {models} model{'' if models == 1 else 's'}, "
+            f"{len(session.bank)} items, ranked by {session.metric} "
+            f"({session.bank.info.response_model})"
         )
         for text in (head, *session.notices):
             self.console.print(Text(printable(text)), soft_wrap=not self.console.is_terminal)
