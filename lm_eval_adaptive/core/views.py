@@ -35,8 +35,8 @@ PRIOR_SD = 2.0
 # Weight, in degrees of freedom, of the common noise in each item's own.
 LINEAR_NOISE_DF = 6.0
 LOGISTIC_NOISE_DF = 8.0
-# Passes that fill cells without a score from the factors found.
-FILL_ROUNDS = 8
+# Passes that fill cells without a score from the factors found; few where a pass is slow.
+FILL_ROUNDS, FEW_FILL_ROUNDS = 8, 3
 # Where a dense eigendecomposition of models x models becomes slow.
 MANY_MODELS = 400
 
@@ -230,7 +230,8 @@ def _factors(residual: FloatArray, noise: FloatArray, prior_df: float) -> _Facto
     none = _Factors(np.zeros((0, n)), np.zeros((0, n)), noise)
     found = none
     filled = e
-    for _ in range(1 if mask.all() else FILL_ROUNDS):
+    rounds = FILL_ROUNDS if models <= MANY_MODELS else FEW_FILL_ROUNDS
+    for _ in range(1 if mask.all() else rounds):
         scores, prior_var = _factor_scores(filled / np.sqrt(noise), count, float(mask.mean()))
         if not len(prior_var):
             return none
