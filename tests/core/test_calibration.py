@@ -23,6 +23,7 @@ from lm_eval_adaptive.core.sampler import FisherSampler
 from lm_eval_adaptive.errors import DataError, UsageError
 from tests.core.helpers import (
     ALL_MODELS,
+    FactorBenchmark,
     draw_scores,
     make_items,
     matrix_of,
@@ -332,9 +333,27 @@ def test_the_link_of_the_paper_gives_back_the_mean_scores_of_the_calibration_mod
     assert (np.abs(off) < 3.0 * fit.parameters["score_sd"] + 1e-9).all()
 
 
-def test_auto_is_by_the_kind_of_scores_alone():
-    assert choose_response_model(np.array([[0.0, 1.0], [1.0, np.nan]]))[0] == "bernoulli-2pl"
-    assert choose_response_model(np.array([[0.0, 1.0], [0.5, np.nan]]))[0] == "robust-2pl"
+def test_auto_is_by_the_kind_of_scores_where_models_or_items_are_too_few_to_compare():
+    name, why = choose_response_model(np.array([[0.0, 1.0], [1.0, np.nan]]))
+    assert (name, "2 models are too few" in why) == ("bernoulli-2pl", True)
+    name, why = choose_response_model(np.array([[0.0, 1.0], [0.5, np.nan]]))
+    assert (name, "continuous" in why) == ("robust-2pl", True)
+    name, why = choose_response_model((np.arange(40).reshape(10, 4) % 3 == 0).astype(float))
+    assert (name, "4 items are too few" in why) == ("bernoulli-2pl", True)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.05])
+def test_auto_takes_what_estimates_held_out_models_better_of_right_and_wrong_answers(missing):
+    """Answers that hang on ability alone, and answers that hang more on other things."""
+    rng = np.random.default_rng(34)
+    ability = draw_scores(random_items("bernoulli-2pl", 200, rng), standard_abilities(14), rng)
+    made = FactorBenchmark(rng, 200, loading=0.25)
+    other = (made.draw(0.4 * standard_abilities(14), rng) > 0.6).astype(float)
+    for scores, expected in ((ability, "bernoulli-2pl"), (other, "robust-2pl")):
+        scores[rng.uniform(size=scores.shape) < missing] = np.nan
+        name, why = choose_response_model(scores)
+        assert name == expected
+        assert f"auto took {expected}: error of held-out models" in why
 
 
 @pytest.mark.parametrize("model", ALL_MODELS)
