@@ -248,17 +248,18 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
     for matrix, metric in groups:
         if matrix == "mean" and len(groups) == 2:  # one matrix is its own mean
             continue
-        title = f"mean of {len(groups) - 1} matrices" if matrix == "mean" else f"{matrix} {metric}"
+        title = "mean over the matrices" if matrix == "mean" else f"{matrix} {metric}"
         table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
-        for name in ("method", "items", "τ", "decided", "accuracy", "MAE %", "cover", "cost"):
+        heads = ("method", "items", "τ", "decided", "right", "MAE %", "cover")
+        for name in (*heads, *(["cost"] if plan.costs else [])):
             table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
         for row in means:
             if (row["matrix"], row["metric"]) == (matrix, metric):
-                table.add_row(*_cells(row))
+                table.add_row(*_cells(row)[: None if plan.costs else -1])
         console.print(table)
     console.print(
         f"± standard errors over {plan.partitions if not plan.ranked else 1} partitions, seed "
-        f"{plan.seed}; decided: share of all pairs called at {plan.confidence:.0%}; accuracy: of "
+        f"{plan.seed}; decided: share of all pairs called at {plan.confidence:.0%}; right: of "
         "called pairs; MAE in % of the bank's range; cover of 95 % intervals; * stopped by itself"
     )
 
