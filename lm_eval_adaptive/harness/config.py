@@ -135,11 +135,12 @@ class AdaptiveConfig:
         given = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
         if len(set(given)) < len(given):
             raise UsageError(f"--metric names one metric twice: {', '.join(given)}")
-        if len(given) > 1 and (self.equivalence or self.precision is not None):
-            name = "equivalence" if self.equivalence else "precision"
+        units = ("equivalence", "precision", "range")
+        named = [name for name in units if getattr(self, name) not in (None, 0.0)]
+        if len(given) > 1 and named:
             raise UsageError(
-                f"--{name} is in the units of one metric, and --metric names {len(given)}; leave "
-                "it out, or rank by one metric"
+                f"--{named[0]} is in the units of one metric, and --metric names {len(given)}; "
+                "leave it out, or rank by one metric"
             )
         if len(given) < 2:
             object.__setattr__(self, "metric", given[0] if given else None)

@@ -34,6 +34,16 @@ def banks(toy_logs, tmp_path_factory):
     return found
 
 
+def twin(folder, adaptive):
+    """The shipped task under another name, with metadata.adaptive of its own."""
+    records = toy.ROOT / "tasks" / "records" / "records_to_text.yaml"
+    config = {"include": str(records), "task": "twin"}
+    config["metadata"] = {"version": 1.0, "adaptive": adaptive}
+    path = folder / "twin.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
 def run(banks, folder, resume=None, **more):
     rules = {"bank": banks, "metric": METRICS, "max_items": 40, **more}
     return simple_evaluate(
@@ -149,22 +159,14 @@ def test_documents_outside_one_bank_are_asked_for_none(banks, tmp_path):
 
 
 def test_from_the_command_line_and_the_task_s_own_banks(banks, tmp_path, capsys):
-    records = toy.ROOT / "tasks" / "records" / "records_to_text.yaml"
     folder = tmp_path / "tasks"
     folder.mkdir()
     own = {}
     for metric in METRICS:
         bank = ItemBank.load(banks[f"{toy.TASK}:{metric}"])
-        path = replace(bank, info=replace(bank.info, task="twin")).save(
-            folder / f"{metric}.parquet"
-        )
-        own[metric] = path.name
-    (folder / "twin.yaml").write_text(
-        f"include: {records}\ntask: twin\n"
-        + json.dumps(
-            {"metadata": {"version": 1.0, "adaptive": {"metric": "rougeL", "banks": own}}}
-        )[1:-1].replace('"metadata"', "metadata", 1)
-    )
+        path = folder / f"{metric}.parquet"
+        own[metric] = replace(bank, info=replace(bank.info, task="twin")).save(path).name
+    twin(folder, {"metric": "rougeL", "banks": own})
     words = ["run", "--adaptive", "--tasks", "twin", "--include_path", folder]
     words += ["--metric", "rougeL", "--metric", "slot_coverage", *toy.candidate_words()]
     words += ["--items_per_model", "10", "--output_path", tmp_path / "out"]
@@ -176,11 +178,32 @@ def test_from_the_command_line_and_the_task_s_own_banks(banks, tmp_path, capsys)
     assert "twin: slot_coverage" in shown
 
 
+def test_without_a_bank(tmp_path):
+    """Both metrics go through the documents in the same order."""
+    task = twin(tmp_path, {"metric": "rougeL", "ranges": dict.fromkeys(METRICS, [0, 1])})
+    found = simple_evaluate(
+        toy.models({"low": 0.3, "high": 0.8}),
+        ["twin"],
+        AdaptiveConfig(bank="none", metric=METRICS),
+        include_path=str(task.parent),
+        output_path=str(tmp_path / "out"),
+    )
+    ranking = found["ranking"]["twin"]
+    asked = [[step["doc_id"] for step in each["trace"]] for each in ranking["rankings"].values()]
+    assert asked[0] == asked[1]
+    assert len(asked[0]) < 2 * 312
+    for each in ranking["rankings"].values():
+        assert [entry["model"] for entry in each["ranking"]] == ["high", "low"]
+        assert each["stop_reason"] == "decided"
+
+
 def test_mistakes_are_one_line(banks, tmp_path):
     with pytest.raises(UsageError, match="--metric names one metric twice"):
         run(banks, tmp_path, metric=["rougeL", "rougeL"])
     with pytest.raises(UsageError, match="--equivalence is in the units of one metric"):
         run(banks, tmp_path, equivalence=0.1)
+    with pytest.raises(UsageError, match="--range is in the units of one metric"):
+        run(banks, tmp_path, range=(0, 1))
     only = {toy.TASK: banks[f"{toy.TASK}:rougeL"]}
     with pytest.raises(BankError, match=r"--bank records_to_text:slot_coverage=PATH"):
         run(only, tmp_path)
