@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 SCHEMA = 1
+# A model that was scored on less than this share of the items counts as scored in part; an adaptive
+# test asks half of them at most unless told otherwise.
+WHOLE_SHARE = 0.6
 METADATA_KEY = b"lm_eval_adaptive"
 
 _NUMBERS = (
@@ -167,6 +170,18 @@ class ItemBank:
 
     def __len__(self) -> int:
         return len(self.content_hash)
+
+    @property
+    def levels(self) -> FloatArray | None:
+        """Mean scores of models scored on a small part of the items, shape (C,), NaN for others.
+
+        Their items were chosen for them, so their abilities follow from what the bank knew of the
+        items and not from the means of what is there. None where there are no such models.
+        """
+        share = np.isfinite(self.scores).mean(axis=1)
+        known = [model.mean_score for model in self.info.models]
+        found = np.where(share < WHOLE_SHARE, np.array(known, dtype=np.float64), np.nan)
+        return found if np.isfinite(found).any() else None
 
     def save(self, path: str | Path) -> Path:
         """Write the bank as one Parquet file, aside first and then renamed.

@@ -247,7 +247,7 @@ def refit(bank: ItemBank, response_model: str) -> ItemBank:
     """The same bank under another response model, fitted to the scores it holds."""
     if response_model in ("auto", bank.info.response_model):
         return bank
-    fit = calibrate_items(bank.scores, cast("ResponseModelName", response_model))
+    fit = calibrate_items(bank.scores, cast("ResponseModelName", response_model), bank.levels)
     models = tuple(
         replace(model, theta=float(theta))
         for model, theta in zip(bank.info.models, fit.theta, strict=True)

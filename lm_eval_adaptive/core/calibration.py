@@ -66,7 +66,9 @@ class Calibration:
     parameters: dict[str, float]
 
 
-def completed_means(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+def completed_means(
+    scores: FloatArray, levels: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Mean score of each model and item as if every cell had been observed.
 
     An additive fit, model effect + item effect, by alternating least squares; on a full matrix it
@@ -74,6 +76,8 @@ def completed_means(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Args:
         scores: Shape (C, n), in [0, 1], NaN where not asked; every row and column holds a score.
+        levels: Shape (C,), mean scores of models that were estimated elsewhere, NaN for the
+            others; models whose items were chosen for them need it.
 
     Returns:
         Model means, shape (C,), and item means, shape (n,), in [0, 1].
@@ -87,12 +91,17 @@ def completed_means(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
     for _ in range(500):
         before = models
         models = np.where(seen, filled - items[None, :], 0.0).sum(axis=1) / seen.sum(axis=1)
+        if levels is not None:
+            models = np.where(np.isfinite(levels), levels - items.mean(), models)
         models = models - models.mean()
         items = np.where(seen, filled - models[:, None], 0.0).sum(axis=0) / seen.sum(axis=0)
         if np.abs(models - before).max() < 1e-10:
             break
     # Effects add up, scores end at 0 and 1: a model seen on few items may overshoot.
-    return np.clip(models + items.mean(), 0.0, 1.0), np.clip(items, 0.0, 1.0)
+    means = np.clip(models + items.mean(), 0.0, 1.0)
+    if levels is not None:
+        means = np.where(np.isfinite(levels), levels, means)
+    return means, np.clip(items, 0.0, 1.0)
 
 
 def correlations(scores: FloatArray, ability: FloatArray, *, rest: bool) -> FloatArray:
@@ -147,12 +156,15 @@ def _check(scores: FloatArray) -> None:
         raise DataError(f"item {column} has no score at all; leave it out")
 
 
-def calibrate_items(scores: FloatArray, model: ResponseModelName) -> Calibration:
+def calibrate_items(
+    scores: FloatArray, model: ResponseModelName, levels: FloatArray | None = None
+) -> Calibration:
     """Fit one response model to a score matrix.
 
     Args:
         scores: Shape (C, n), in [0, 1], NaN where not asked.
         model: The response model.
+        levels: Mean scores of models that were estimated elsewhere; see :func:`completed_means`.
 
     Returns:
         Parameters and diagnostics of every item.
@@ -163,7 +175,7 @@ def calibrate_items(scores: FloatArray, model: ResponseModelName) -> Calibration
     """
     scores = np.asarray(scores, dtype=np.float64)
     _check(scores)
-    model_means, item_means = completed_means(scores)
+    model_means, item_means = completed_means(scores, levels)
     if np.ptp(model_means) < 1e-12:
         raise DataError(
             f"all {len(scores)} calibration models have the same mean score "

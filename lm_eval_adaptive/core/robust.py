@@ -74,7 +74,7 @@ class RobustPosterior:
     def __init__(self, bank: ItemBank) -> None:
         theta = np.array([model.theta for model in bank.info.models])
         self.items = bank.parameters
-        self.views = fit_views(bank.scores, theta, bank.parameters)
+        self.views = fit_views(bank.scores, theta, bank.parameters, bank.levels)
         self.mean = float(np.mean([model.mean_score for model in bank.info.models]))
         self.log_scale = float(bank.info.correction.get("log_scale", 0.0))
         held_out = bank.info.correction
@@ -190,7 +190,7 @@ class HeldOut:
     misfit: FloatArray
 
 
-def hold_out(scores: FloatArray, seed: int = 0) -> HeldOut:
+def hold_out(scores: FloatArray, seed: int = 0, levels: FloatArray | None = None) -> HeldOut:
     """Calibrate without a few models, test these as if they were new, and do so with all.
 
     A model that misses cells is tested on the items it has a score of.
@@ -198,6 +198,8 @@ def hold_out(scores: FloatArray, seed: int = 0) -> HeldOut:
     Args:
         scores: Calibration scores, shape (C, n), in [0, 1], NaN where not asked.
         seed: Seed of the groups.
+        levels: Mean scores of models whose items were chosen for them, shape (C,), NaN for others.
+            Such models calibrate and are not tested.
 
     Returns:
         A record per held-out model and test length.
@@ -211,12 +213,14 @@ def hold_out(scores: FloatArray, seed: int = 0) -> HeldOut:
             kept = np.setdiff1d(np.arange(models), group)
             seen = np.isfinite(scores[kept]).any(axis=0)
             calibration = scores[kept][:, seen]
+            known = None if levels is None else levels[kept]
             try:
-                fit = calibrate_items(calibration, "robust-2pl")
+                fit = calibrate_items(calibration, "robust-2pl", known)
             except DataError:  # those kept do not differ; the held-out ones did
                 continue
-            views = fit_views(calibration, fit.theta, fit.items)
-            for tested in tested_together(scores[:, seen], group[:CV_MAX_GROUP]):
+            views = fit_views(calibration, fit.theta, fit.items, known)
+            whole = group if levels is None else group[np.isnan(levels[group])]
+            for tested in tested_together(scores[:, seen], whole[:CV_MAX_GROUP]):
                 has = np.flatnonzero(np.isfinite(scores[tested][:, seen]).all(axis=0))
                 part = views[0].take(has), views[1].take(has)
                 mean = float(fit.mean_score.mean())
@@ -227,7 +231,7 @@ def hold_out(scores: FloatArray, seed: int = 0) -> HeldOut:
 
 def tested_together(scores: FloatArray, group: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     """Held-out models as they can be tested: all at once, or by themselves if cells are missing."""
-    if np.isfinite(scores[group]).all():
+    if len(group) and np.isfinite(scores[group]).all():
         return [group]
     return [group[[place]] for place in range(len(group))]
 
@@ -259,7 +263,9 @@ def _one_group(views: tuple[View, View], mean: float, truth: FloatArray) -> list
     return rows
 
 
-def cross_validated_correction(scores: FloatArray) -> dict[str, object]:
+def cross_validated_correction(
+    scores: FloatArray, levels: FloatArray | None = None
+) -> dict[str, object]:
     """The bank's own error factor, and how well held-out models were estimated.
 
     The logarithm of the factor maximises the Student t likelihood of the held-out errors, tempered
@@ -267,6 +273,7 @@ def cross_validated_correction(scores: FloatArray) -> dict[str, object]:
 
     Args:
         scores: Calibration scores, shape (C, n).
+        levels: See :func:`hold_out`.
 
     Returns:
         ``{"log_scale", "misfit", "misfit_sd", "models", "lengths": {length: {"mae", "rmse",
@@ -274,7 +281,7 @@ def cross_validated_correction(scores: FloatArray) -> dict[str, object]:
     """
     if len(scores) < MIN_CV_MODELS:
         return {}
-    held = hold_out(scores)
+    held = hold_out(scores, levels=levels)
     if not len(held.length):
         return {}
     length = np.log(held.length / 20.0)
@@ -326,5 +333,5 @@ def corrected(bank: ItemBank) -> ItemBank:
     """The bank with its cross-validated correction."""
     if bank.info.response_model != "robust-2pl":
         return bank
-    correction = cross_validated_correction(bank.scores)
+    correction = cross_validated_correction(bank.scores, bank.levels)
     return replace(bank, info=replace(bank.info, correction=correction))

@@ -118,18 +118,24 @@ class View:
         return Curve(mean, spread * a, spread * a * t, spread)
 
 
-def fit_views(scores: FloatArray, theta: FloatArray, items: ItemParameters) -> tuple[View, View]:
+def fit_views(
+    scores: FloatArray,
+    theta: FloatArray,
+    items: ItemParameters,
+    levels: FloatArray | None = None,
+) -> tuple[View, View]:
     """Both views of a calibrated bank.
 
     Args:
         scores: Calibration scores, shape (C, n), NaN where not asked.
         theta: Abilities of the calibration models under ``items``, shape (C,), standardised.
         items: The bank's ``robust-2pl`` parameters.
+        levels: Mean scores, shape (C,), of models whose items were chosen for them, NaN for others.
 
     Returns:
         The logistic view and the linear one.
     """
-    return _logistic_view(scores, theta, items), _linear_view(scores)
+    return _logistic_view(scores, theta, items), _linear_view(scores, levels)
 
 
 def _logistic_view(scores: FloatArray, theta: FloatArray, items: ItemParameters) -> View:
@@ -147,11 +153,11 @@ def _logistic_view(scores: FloatArray, theta: FloatArray, items: ItemParameters)
     return View(True, np.log(a), -a * b, item_cov, found.loadings, found.loading_var, found.noise)
 
 
-def _linear_view(scores: FloatArray) -> View:
+def _linear_view(scores: FloatArray, levels: FloatArray | None) -> View:
     """Straight lines in a model's standardised mean score, with factors of what they leave."""
-    filled = fill_missing(scores)
+    filled = fill_missing(scores, levels)
     models, n = filled.shape
-    means = filled.mean(axis=1)
+    means = _with_levels(filled.mean(axis=1), levels)
     t = (means - means.mean()) / (means.std() + 1e-9)
     height = filled.mean(axis=0)
     centred = filled - height
@@ -165,13 +171,14 @@ def _linear_view(scores: FloatArray) -> View:
     # Slopes follow an item's height and noise; each is shrunk to what they predict.
     design = np.stack([np.ones(n), height, height**2, np.sqrt(noise)], axis=1)
     predicted = _ridge(design, own_slope, 1.0 / noise, 1e-6)
-    weight = 1.0 / (noise / models + (noise / models).mean())
-    spread = ((own_slope - predicted) ** 2 - noise / models) * weight
+    # An item that few models were asked knows less, however many cells were filled in.
+    counts = np.maximum(seen, 1)
+    weight = 1.0 / (noise / counts + (noise / counts).mean())
+    spread = ((own_slope - predicted) ** 2 - noise / counts) * weight
     prior_var = max(spread.sum() / weight.sum(), 0.01 * float((own_slope**2).mean()), 1e-12)
     found = _factors(residual, noise, LINEAR_NOISE_DF)
     ratio = found.noise / prior_var
-    slope = (models * own_slope + ratio * predicted) / (models + ratio)
-    counts = np.maximum(seen, 1)
+    slope = (counts * own_slope + ratio * predicted) / (counts + ratio)
     item_cov = np.array([found.noise / (counts + ratio), np.zeros(n), found.noise / counts])
     return View(False, slope, height, item_cov, found.loadings, found.loading_var, found.noise)
 
@@ -183,15 +190,27 @@ def _ridge(design: FloatArray, y: FloatArray, weight: FloatArray, penalty: float
     return np.asarray(design @ np.linalg.solve(gram, design.T @ (y * weight)))
 
 
-def fill_missing(scores: FloatArray, rounds: int = 20) -> FloatArray:
-    """Missing cells by regression of each item on ability, repeated; others are left alone."""
+def _with_levels(means: FloatArray, levels: FloatArray | None) -> FloatArray:
+    return means if levels is None else np.where(np.isfinite(levels), levels, means)
+
+
+def fill_missing(
+    scores: FloatArray, levels: FloatArray | None = None, rounds: int = 20
+) -> FloatArray:
+    """Missing cells by regression of each item on ability, repeated; others are left alone.
+
+    Args:
+        scores: Shape (C, n), NaN where missing.
+        levels: Mean scores known from elsewhere, shape (C,), NaN for the others.
+        rounds: Passes.
+    """
     missing = ~np.isfinite(scores)
     if not missing.any():
         return scores
     start = np.nanmean(scores, axis=0)
     filled = np.where(missing, start, scores)
     for _ in range(rounds):
-        means = filled.mean(axis=1)
+        means = _with_levels(filled.mean(axis=1), levels)
         t = (means - means.mean()) / (means.std() + 1e-9)
         height = filled.mean(axis=0)
         slope = t @ (filled - height) / (len(scores) + 2.0)

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive import __version__
+from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate
-from lm_eval_adaptive.core.matrix import read_scores
+from lm_eval_adaptive.core.growing import extend
+from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.harness.config import metric_and_filter
+from lm_eval_adaptive.harness.hub import fetch_bank, is_hub_address
 from lm_eval_adaptive.harness.scoring import KNOWN_RANGES, OPEN_ENDED, direction, document_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.harness.logs import LoggedRun
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +36,8 @@ log = logging.getLogger(__name__)
 class CalibrateOptions:
     """What ``calibrate`` was asked for; see its ``--help``."""
 
-    task: str
-    metric: str
+    task: str = ""
+    metric: str = ""
     samples: tuple[str, ...] = ()
     scores: str | None = None
     exclude_model: tuple[str, ...] = ()
@@ -43,6 +47,7 @@ class CalibrateOptions:
     lower_is_better: bool | None = None
     allow: tuple[str, ...] = ()
     licence: str = ""
+    update: str | None = None
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -72,9 +77,139 @@ def calibrate_from(options: CalibrateOptions) -> ItemBank:
             "calibrate takes its scores from --samples (logs of the harness) or from --scores (a "
             "Parquet or CSV file); give one of them"
         )
+    if options.update is not None:
+        return _updated(options)
+    if not (options.task and options.metric):
+        raise UsageError(
+            "calibrate needs --task and --metric; only with --update does the bank tell them"
+        )
     if options.samples:
         return _from_logs(options)
     return _from_file(options)
+
+
+def _updated(options: CalibrateOptions) -> ItemBank:
+    """A bank with the models of further runs, adaptive ones included."""
+    source = str(options.update)
+    bank = ItemBank.load(fetch_bank(source) if is_hub_address(source) else source)
+    info = bank.info
+    metric, filter_name = metric_and_filter(options.metric or info.metric)
+    filter_name = filter_name or info.filter
+    for name, given, own in (
+        ("task", options.task or info.task, info.task),
+        ("metric", metric, info.metric),
+        ("metric's filter", filter_name, info.filter),
+    ):
+        if given != own:
+            raise UsageError(
+                f"--update {source}: the bank's {name} is {own}, got {given}; a bank holds scores "
+                "of one task, metric and filter: calibrate another one"
+            )
+    for name, is_given in (
+        ("range", options.score_range is not None),
+        ("higher_is_better or --lower_is_better", options.lower_is_better is not None),
+        ("response_model", options.response_model not in ("auto", info.response_model)),
+    ):
+        if is_given:
+            raise UsageError(f"--{name} does not go with --update: the bank's own is kept")
+    if options.scores is not None:
+        path = Path(options.scores)
+        matrix = _without_models(read_scores(path, metric), options, path)
+        sources = [(path.name, hashlib.sha256(path.read_bytes()).hexdigest())]
+        notices: list[str] = []
+    else:
+        matrix, sources, notices = _new_runs(options, bank)
+    provenance = _provenance(sources)
+    provenance["sources"] = [*info.provenance.get("sources", []), *provenance["sources"]]
+    provenance["updates"] = [
+        *info.provenance.get("updates", []),
+        {"date": provenance["date"], "bank_sha256": bank.sha256, "models": list(matrix.models)},
+    ]
+    return extend(bank, matrix, clip=options.clip, notices=notices, provenance=provenance)
+
+
+def _new_runs(
+    options: CalibrateOptions, bank: ItemBank
+) -> tuple[ScoreMatrix, list[tuple[str, str]], list[str]]:
+    """Scores of logged runs by the bank's items, the files they are from, and notices.
+
+    Raises:
+        DataError: The runs are of another version or number of few-shot examples than the bank.
+    """
+    from lm_eval_adaptive.harness.logs import exclude_runs, find_runs, score_matrix
+
+    info = bank.info
+    runs = exclude_runs(find_runs(options.samples, info.task), options.exclude_model)
+    runs = _newest_of_each(runs)
+    found = score_matrix(
+        runs,
+        info.metric,
+        info.filter,
+        to_number=document_score,
+        allow=tuple({*options.allow, "partial"}),
+    )
+    for run in found.runs:
+        for allowance, name, theirs, own in (
+            ("task_version", "version of the task", run.task_version, info.task_version or None),
+            ("few_shot", "number of few-shot examples", run.n_shot, info.num_fewshot),
+        ):
+            differ = None not in (theirs, own) and str(theirs) != str(own)
+            if differ and allowance not in options.allow:
+                raise DataError(
+                    f"{run.path}: {name} is {theirs}, that of bank {bank.path} is {own}; give runs "
+                    f"like the bank's, or --allow {allowance}"
+                )
+    matrix = found.matrix
+    attributes = matrix.item_attributes or {}
+    known = {name: item for item, name in enumerate(bank.content_hash)}
+    names = [
+        f"{name}#{doc_id}" if name not in known and f"{name}#{doc_id}" in known else name
+        for name, doc_id in zip(matrix.items, attributes["doc_id"], strict=True)
+    ]
+    matrix = ScoreMatrix(matrix.models, tuple(names), matrix.scores, attributes, matrix.groups)
+    prompts = [
+        (bank.prompt_hash[known[name]], str(own))
+        for name, own in zip(names, attributes["prompt_hash"], strict=True)
+        if name in known
+    ]
+    compared = [(then, now) for then, now in prompts if then and now]
+    other = sum(then != now for then, now in compared)
+    # That a run is partial is told by the bank itself, and where its file lay is of no use there.
+    notices = [text for text in found.notices if not text.endswith(", kept")]
+    if other:
+        notices.append(
+            f"{other} of {len(compared)} prompts of the added runs differ from the bank's (another "
+            "template or instruction)"
+        )
+    return matrix, [(run.path.name, run.sha256) for run in found.runs], notices
+
+
+def _newest_of_each(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
+    """One run of each model and folder, the newest: a run that went on is logged once more."""
+    newest: dict[tuple[str, Path], LoggedRun] = {}
+    for run in sorted(runs, key=lambda each: each.date):
+        newest[run.base_model, run.path.parent] = run
+    counts = Counter(run.base_model for run in newest.values())
+    return [
+        replace(run, model=run.base_model) if counts[run.base_model] == 1 else run
+        for run in newest.values()
+    ]
+
+
+def _without_models(matrix: ScoreMatrix, options: CalibrateOptions, path: Path) -> ScoreMatrix:
+    """The matrix without the models named with ``--exclude_model``."""
+    unknown = sorted(set(options.exclude_model) - set(matrix.models) - set(matrix.groups))
+    if unknown:
+        raise UsageError(
+            f"--exclude_model {unknown[0]}: no such model in {path}; it holds "
+            f"{', '.join(matrix.models)}"
+        )
+    left = [
+        name
+        for name, group in zip(matrix.models, matrix.groups, strict=True)
+        if name not in options.exclude_model and group not in options.exclude_model
+    ]
+    return matrix.select_models(left)
 
 
 def _provenance(sources: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -150,19 +285,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
 def _from_file(options: CalibrateOptions) -> ItemBank:
     metric, filter_name = metric_and_filter(options.metric)
     path = Path(str(options.scores))
-    matrix = read_scores(path, metric)
-    unknown = sorted(set(options.exclude_model) - set(matrix.models) - set(matrix.groups))
-    if unknown:
-        raise UsageError(
-            f"--exclude_model {unknown[0]}: no such model in {path}; it holds "
-            f"{', '.join(matrix.models)}"
-        )
-    left = [
-        name
-        for name, group in zip(matrix.models, matrix.groups, strict=True)
-        if name not in options.exclude_model and group not in options.exclude_model
-    ]
-    matrix = matrix.select_models(left)
+    matrix = _without_models(read_scores(path, metric), options, path)
     score_range, clip = _declared_range(options, metric, None)
     higher = direction(metric, None) is not False
     if options.lower_is_better is not None:

@@ -290,10 +290,20 @@ def _add_calibrate(subparsers: Any) -> None:
               # From a table with the columns model, item, score
               $ lm-eval-adaptive calibrate --task my_task --metric judge --range 1,10 \\
                   --scores scores.csv --output my_task.bank.parquet
+
+              # Add the models of two adaptive runs to a bank
+              $ lm-eval-adaptive calibrate --update records.bank.parquet \\
+                  --samples out_may out_june --output records_june.bank.parquet
         """),
     )
-    parser.add_argument("--task", required=True, help="Name of the harness task")
-    parser.add_argument("--metric", required=True, metavar="NAME[,FILTER]", help="Metric to use")
+    parser.add_argument("--task", default="", help="Name of the harness task")
+    parser.add_argument("--metric", default="", metavar="NAME[,FILTER]", help="Metric to use")
+    parser.add_argument(
+        "--update",
+        metavar="BANK",
+        help="Add the models of --samples (output folders of adaptive runs as well) to this bank; "
+        "task, metric, range and response model are the bank's",
+    )
     parser.add_argument(
         "--samples",
         nargs="+",
@@ -742,6 +752,7 @@ def _calibrate(namespace: argparse.Namespace) -> int:
         lower_is_better=namespace.lower_is_better,
         allow=tuple(namespace.allow),
         licence=namespace.licence,
+        update=namespace.update,
     )
     bank = calibrate_from(options)
     bank.save(output)

@@ -1,0 +1,177 @@
+"""Adding models to a bank, also models that were asked only the items chosen for them.
+
+This module owns how a bank grows; it imports the fits, the bank's shape and the posteriors. A model
+under an adaptive test is asked items that fit its ability, so the mean of its scores is near the
+middle whatever it can do, and a fit that takes such means for abilities finds hard items too easy
+and easy ones too hard. The old bank's posterior allows for the choice of items: it is the model's
+ability here, and given abilities the choice of items no longer matters to the fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval_adaptive.core.bank import WHOLE_SHARE, CalibrationModel
+from lm_eval_adaptive.core.calibration import calibrate_items, completed_means
+from lm_eval_adaptive.core.procedure import make_posterior
+from lm_eval_adaptive.core.robust import corrected
+from lm_eval_adaptive.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.core.matrix import ScoreMatrix
+
+    FloatArray = NDArray[np.float64]
+
+# Share of the new models' items that may be unknown to the bank.
+MAX_UNKNOWN = 0.05
+
+
+def extend(
+    bank: ItemBank,
+    matrix: ScoreMatrix,
+    *,
+    clip: bool = False,
+    notices: Sequence[str] = (),
+    provenance: Mapping[str, Any] | None = None,
+) -> ItemBank:
+    """The bank with further models, refitted.
+
+    Range, metric, response model and items stay those of the bank.
+
+    Args:
+        bank: The bank.
+        matrix: Raw scores of the new models, by the bank's ``content_hash``; NaN where not asked.
+        clip: Clip scores outside the bank's range and count them, instead of refusing. Where the
+            bank's range was observed in its own scores, they are clipped anyway.
+        notices: Lines to keep with the bank.
+        provenance: Where the new scores come from; replaces the bank's own.
+
+    Returns:
+        The new bank, not saved yet.
+
+    Raises:
+        UsageError: A model is in the bank already.
+        DataError: Over 5 % of the items are not in the bank, a model has no score on any item of
+            it, or a score lies outside the range.
+    """
+    known = {model.name for model in bank.info.models}
+    for name in matrix.models:
+        if name in known:
+            raise UsageError(
+                f"{name} is in bank {bank.path or bank.info.task} already; leave it out with "
+                "--exclude_model, or recalibrate from all logs to replace it"
+            )
+    notes = [*bank.info.notices, *notices]
+    raw = _by_item(bank, matrix, notes)
+    scale = bank.info.scale
+    outside = np.isfinite(raw) & scale.outside(raw)
+    if outside.any():
+        row, column = (int(each) for each in np.argwhere(outside)[0])
+        count = int(outside.sum())
+        if not clip and bank.info.range_source == "declared":
+            raise DataError(
+                f"{count} score(s) lie outside the bank's range [{scale.lo:g}, {scale.hi:g}], the "
+                f"first is {raw[row, column]:g} of {matrix.models[row]} on doc "
+                f"{bank.doc_id[column]}; add --clip to clip and count them, or recalibrate with "
+                "another --range"
+            )
+        notes.append(
+            f"clipped {count} of {int(np.isfinite(raw).sum())} added scores to "
+            f"[{scale.lo:g}, {scale.hi:g}]"
+        )
+    added = scale.to_score(raw)
+    scores = np.concatenate([bank.scores, added])
+    levels = np.concatenate([_old_levels(bank), _estimated(bank, added)])
+    given = levels if np.isfinite(levels).any() else None
+    fit = calibrate_items(scores, bank.info.response_model, given)
+    counts = np.isfinite(scores).sum(axis=1)
+    names = [*(model.name for model in bank.info.models), *matrix.models]
+    models = tuple(
+        CalibrationModel(
+            name,
+            float(fit.theta[row]),
+            float(fit.mean_score[row]),
+            float(scale.to_raw(fit.mean_score[row])),
+            int(counts[row]),
+        )
+        for row, name in enumerate(names)
+    )
+    partial = int(np.isfinite(levels[len(bank.scores) :]).sum())
+    notes.append(
+        f"added {len(matrix.models)} model(s), {partial} of them with the scores of a test that "
+        "chose their items"
+    )
+    dropped = [reason for reason in fit.reason if reason]
+    before = [reason for reason in bank.reason if reason]
+    if len(dropped) != len(before):
+        notes.append(
+            f"{len(dropped)} item(s) are not asked, {len(before)} before models were added"
+        )
+    old, fresh = int(np.isfinite(bank.scores).sum()), int(np.isfinite(raw).sum())
+    info = replace(
+        bank.info,
+        parameters=fit.parameters,
+        models=models,
+        correction={},
+        clipped=float((bank.info.clipped * old + outside.sum()) / (old + fresh)),
+        notices=tuple(notes),
+        provenance=dict(bank.info.provenance if provenance is None else provenance),
+    )
+    return corrected(
+        replace(
+            bank,
+            info=info,
+            parameters=fit.items,
+            kept=fit.kept,
+            reason=fit.reason,
+            n_scores=np.asarray(np.isfinite(scores).sum(axis=0)),
+            mean_score=completed_means(scores, given)[1],
+            item_rest_correlation=fit.item_rest_correlation,
+            scores=scores,
+            sha256="",
+            path="",
+        )
+    )
+
+
+def _by_item(bank: ItemBank, matrix: ScoreMatrix, notes: list[str]) -> FloatArray:
+    """Raw scores of the new models in the order of the bank's items."""
+    place = {name: item for item, name in enumerate(bank.content_hash)}
+    columns = np.array([place.get(name, -1) for name in matrix.items], dtype=np.intp)
+    unknown = int((columns < 0).sum())
+    if unknown > MAX_UNKNOWN * len(columns):
+        raise DataError(
+            f"{unknown} of the {len(columns)} documents of the new runs are not in bank "
+            f"{bank.path or bank.info.task}: the documents were edited, or the runs are of another "
+            "dataset or split; recalibrate from logs on one version of the data"
+        )
+    if unknown:
+        notes.append(f"left out {unknown} document(s) that are not in the bank")
+    raw = np.full((len(matrix.models), len(bank)), np.nan)
+    raw[:, columns[columns >= 0]] = matrix.scores[:, columns >= 0]
+    for row, name in enumerate(matrix.models):
+        if not np.isfinite(raw[row]).any():
+            raise DataError(f"{name} has no score on any item of the bank; leave it out")
+    return raw
+
+
+def _old_levels(bank: ItemBank) -> FloatArray:
+    return np.full(len(bank.scores), np.nan) if bank.levels is None else bank.levels
+
+
+def _estimated(bank: ItemBank, added: FloatArray) -> FloatArray:
+    """Full scores by the old bank of new models scored in part, NaN for the others."""
+    posterior = make_posterior(bank)
+    found = np.full(len(added), np.nan)
+    for row, scores in enumerate(added):
+        if np.isfinite(scores).mean() < WHOLE_SHARE:
+            found[row] = float(posterior.estimate(scores[None, :]).score[0])
+    return found
