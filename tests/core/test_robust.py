@@ -180,18 +180,18 @@ def test_only_zeros_or_ones_give_finite_scores_within_the_range(posterior, end):
 
 
 def test_score_intervals_cover_and_half_of_them_do_not():
-    """Banks of 16 models, 6 new models each, 20 items: 120 intervals of 95 % in 20 banks.
+    """Banks of 16 models, 10 new models each, 20 items: 120 intervals of 95 % in 12 banks.
 
     Errors are widened for real models, which differ more than these: more than 95 % may be covered.
     """
     rng = np.random.default_rng(8)
     inside = halved = 0
-    for _ in range(20):
+    for _ in range(12):
         made = FactorBenchmark(rng, 100)
         procedure = Procedure(
-            made.bank(rng), np.ones(6), ProcedureConfig(items_per_model=20, round_size=None)
+            made.bank(rng), np.ones(10), ProcedureConfig(items_per_model=20, round_size=None)
         )
-        scores = made.draw(rng.normal(size=6), rng)
+        scores = made.draw(rng.normal(size=10), rng)
         state, _ = procedure.run(lambda row, items, y=scores: y[row, list(items)].tolist())
         found = procedure.estimate(state)
         off = np.abs(found.score - scores.mean(axis=1))
