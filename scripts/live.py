@@ -60,7 +60,9 @@ def run(options: list[str]) -> int:
     servers = [Server(WEIGHTS["smollm2"]()) for _ in range(2)]
     try:
         listed = output / "models.yaml"
-        listed.write_text(yaml.safe_dump(models((servers[0].port, servers[1].port))), encoding="utf-8")
+        listed.write_text(
+            yaml.safe_dump(models((servers[0].port, servers[1].port))), encoding="utf-8"
+        )
         command = ["run", "--adaptive", "--tasks", "records_to_text", "--models", str(listed)]
         command += ["--output_path", str(output), "--max_items", "40", *options]
         return main(command)

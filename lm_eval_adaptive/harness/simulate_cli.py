@@ -249,7 +249,7 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
         if matrix == "mean" and len(groups) == 2:  # one matrix is its own mean
             continue
         title = "mean over the matrices" if matrix == "mean" else f"{matrix} {metric}"
-        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
+        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         heads = ("method", "items", "τ", "decided", "right", "MAE %", "cover")
         for name in (*heads, *(["cost"] if plan.costs else [])):
             table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
