@@ -367,7 +367,7 @@ def _values(
         try:
             return [dict(each) for each in batch(docs, responses, task.wanted_metrics)]
         except ModelError as error:
-            raise ScoringError(str(error)) from error
+            raise ScoringError(f"{error} (answers without a score will be asked again)") from error
         except AdaptiveError:
             raise
         except Exception as problem:  # noqa: BLE001  which document it was shows one by one
@@ -380,7 +380,7 @@ def _values(
             else:
                 found.append(dict(batch([doc], [response], task.wanted_metrics)[0]))
         except ModelError as error:
-            raise ScoringError(str(error)) from error
+            raise ScoringError(f"{error} (answers without a score will be asked again)") from error
         except AdaptiveError:
             raise
         except Exception as problem:  # noqa: BLE001  any metric of any task

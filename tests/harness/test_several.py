@@ -180,7 +180,7 @@ def test_from_the_command_line_and_the_task_s_own_banks(banks, tmp_path, capsys)
 
 def test_without_a_bank(tmp_path):
     """Both metrics go through the documents in the same order."""
-    task = twin(tmp_path, {"metric": "rougeL", "ranges": dict.fromkeys(METRICS, [0, 1])})
+    task = twin(tmp_path, {"metric": "rougeL", "ranges": {metric: [0, 1] for metric in METRICS}})
     found = simple_evaluate(
         toy.models({"low": 0.3, "high": 0.8}),
         ["twin"],
