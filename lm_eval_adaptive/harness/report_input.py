@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import AdaptiveError, DataError, UsageError
+from lm_eval_adaptive.harness.cold import NONE as NO_BANK
 from lm_eval_adaptive.harness.config import AdaptiveConfig, CandidateSpec, folder_name
 from lm_eval_adaptive.harness.journal import NAME, SCHEMA
 
@@ -210,6 +211,8 @@ def _find_bank(
     from lm_eval_adaptive.core.build import refit
     from lm_eval_adaptive.harness.run import tasks_folder
 
+    if sha256 == NO_BANK:
+        return None, ["The run was made without a bank (--bank none): there is no map of items."]
     named: list[Path] = []
     folders = [folder, tasks_folder()]
     option = ""

@@ -174,7 +174,8 @@ class Session:
         self.docs = docs
         self.adaptive = adaptive
         order = None
-        if is_cold(docs, adaptive):
+        self.cold = is_cold(docs, adaptive)
+        if self.cold:
             self.bank = documents_as_bank(docs, adaptive)
             order = shared_order(docs, adaptive, seed)
         else:
@@ -284,7 +285,7 @@ class Session:
             "filter": self.filter,
             "bank": bank_signature(self.bank),
             "response": self.bank.info.response_model,
-            "sampler": rules.sampler,
+            "sampler": "spread" if self.cold and rules.sampler == "fisher" else rules.sampler,
             "round": rules.round_size or f"auto{rules.batch}",
             "conf": rules.rule.confidence,
             "corr": rules.rule.correction,

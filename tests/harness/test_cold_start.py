@@ -52,8 +52,8 @@ def test_models_apart_are_ranked_without_a_bank(cold):
     assert (ranking["bank"]["path"], ranking["bank"]["sha256"]) == ("none", "none")
     assert ranking["bank"]["response_model"] == "paired"
     assert (ranking["metric"], ranking["bank"]["range"]) == ("rougeL", [0.0, 1.0])
-    assert "|bank:none|" in ranking["signature"]
-    assert (folder / "report.html").exists()
+    assert "|bank:none|response:paired|sampler:spread|" in ranking["signature"]
+    assert "made without a bank" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_every_model_is_asked_the_same_documents_in_one_order(cold):
