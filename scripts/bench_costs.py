@@ -19,6 +19,7 @@ from scipy.stats import kendalltau
 
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.ranker import DecisionRule
 from lm_eval_adaptive.core.simulate import Plan, complete_part, split
 
 MATRICES = (("wmt24_en-cs", "bleu"), ("wmt24_en-es", "chrf"), ("wmt24_ja-zh", "chrf"))
@@ -58,12 +59,18 @@ def main() -> int:
             scores = bank.info.scale.to_score(ranked.scores)
             truth = ranked.scores.mean(axis=1)
             twenty = ProcedureConfig(items_per_model=20)
-            sixty = ProcedureConfig(items_per_model=60)
+            # All that 20 blind items cost, spent with the costs known.
+            spend = ProcedureConfig(
+                rule=DecisionRule(confidence=1.0 - 1e-12),
+                budget=float(20 * (expected.mean() * price).sum()),
+                max_items=len(items),
+                futility=0.0,
+            )
             natural = ProcedureConfig(max_items=100)
             knowing_costs = expected[None, :] * price[:, None]
             for test, blind_config, knowing_config in (
                 ("20 items", twenty, twenty),
-                ("20, 60 knowing", twenty, sixty),
+                ("same cost", twenty, spend),
                 ("stops itself", natural, natural),
             ):
                 row = []
