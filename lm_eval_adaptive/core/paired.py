@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 
 # Documents in a block, one per stratum.
 STRATA = 5
-# Bets, as shares of the largest that cannot lose all; wealth is the mean over them. Large ones win
-# where models differ much, small ones where differences are small against their spread.
-BETS: FloatArray = np.geomspace(0.02, 0.98, 10)
+# Bets, as shares of the largest that cannot lose all, and the shares of wealth they start with.
+# Most is bet boldly: continuous scores of one document differ by little of their range. Small bets
+# win where the differences of two models are small against their spread, as with scores of 0 and 1.
+BETS: FloatArray = np.array([0.1, 0.25, 0.5, 0.99])
+STAKES: FloatArray = np.array([0.1, 0.1, 0.1, 0.7])
 # Level of the intervals of scores.
 INTERVAL_LEVEL = 0.95
 _EPSILON = 0.001
@@ -128,7 +130,7 @@ def log_evidence(
     factors = np.log1p(BETS[:, None] * ((values - left) / (left - low)))
     wealth = np.cumsum(factors, axis=1)[:, ends]
     top = wealth.max(axis=0)
-    mixed = top + np.log(np.exp(wealth - top).mean(axis=0))
+    mixed = top + np.log(STAKES @ np.exp(wealth - top))
     return max(float(mixed.max()), 0.0)
 
 

@@ -71,7 +71,8 @@ def equal_models(kind, n, rng):
     else:  # long documents favour one model, short ones the other
         found = np.linspace(-0.3, 0.3, n) + rng.normal(0.0, 0.1, n)
     found = np.clip(found - found.mean(), -1.0, 1.0)
-    return found - found.mean()
+    found = found - found.mean()
+    return found / max(1.0, np.abs(found).max())
 
 
 def looked_at_always(kind, alpha, n=200, runs=400, least=10):
@@ -121,15 +122,16 @@ def test_a_true_difference_is_found_in_time():
     assert np.median(found) < 90
 
 
-def test_evidence_is_the_mean_over_bets_of_products_worked_by_hand():
+def test_evidence_is_the_wealth_of_all_bets_worked_by_hand():
     x, blocks, sizes = np.array([0.5, -0.2]), np.array([0, 1]), np.array([1, 1, 1, 1])
-    from lm_eval_adaptive.core.paired import BETS
+    from lm_eval_adaptive.core.paired import BETS, STAKES
 
     # Claim 0 over 4 documents: what is left must have mean 0, then (0 - 0.5) / 3.
     left = (0.0 - 0.5) / 3.0
     one = 1.0 + BETS * 0.5
     two = one * (1.0 + BETS / (left + 1.0) * (-0.2 - left))
-    expected = np.log(max(one.mean(), two.mean()))
+    assert STAKES.sum() == pytest.approx(1.0)
+    expected = np.log(max(STAKES @ one, STAKES @ two))
     assert log_evidence(x, blocks, sizes, 0.0, -1.0, 4) == pytest.approx(expected)
 
 
