@@ -391,7 +391,7 @@ def _add_report(subparsers: Any) -> None:
     parser.add_argument(
         "--output", default=None, help="File or folder to write; default: report.html beside it"
     )
-    parser.add_argument("--format", choices=("html", "md", "csv"), default="html")
+    parser.add_argument("--format", choices=("html", "md", "csv", "png"), default="html")
     parser.set_defaults(func=_report)
 
 

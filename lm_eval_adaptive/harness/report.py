@@ -86,7 +86,12 @@ def render_report(
     return render_page([TaskView(ranking, bank, answers, samples or {}, command, unfinished)])
 
 
-FORMS = {"html": "report.html", "md": "report.md", "csv": "ranking.csv"}
+FORMS = {
+    "html": "report.html",
+    "md": "report.md",
+    "csv": "ranking.csv",
+    "png": "ranking.png",
+}
 
 
 def write_report(source: Path, output: Path | None = None, form: str = "html") -> Path:
@@ -97,8 +102,8 @@ def write_report(source: Path, output: Path | None = None, form: str = "html") -
     Args:
         source: The run's ``--output_path``, one ranking file in it, or a bank (``.parquet``).
         output: The file to write, or a folder for it; None is ``report.html`` (``report.md``,
-            ``ranking.csv``) in the run's folder, and ``NAME.html`` beside a bank.
-        form: ``html``, ``md`` or ``csv``.
+            ``ranking.csv``, ``ranking.png``) in the run's folder, and ``NAME.html`` beside a bank.
+        form: ``html``, ``md``, ``csv`` or ``png``.
 
     Returns:
         The file written.
@@ -116,6 +121,10 @@ def write_report(source: Path, output: Path | None = None, form: str = "html") -
     target = output or folder
     if target.is_dir():
         target /= FORMS[form]
+    if form == "png":
+        from lm_eval_adaptive.harness.picture import write_picture
+
+        return write_picture(target, views)
     render = {"html": render_page, "md": render_markdown, "csv": render_csv}[form]
     return write_text(target, render(views))
 

@@ -660,8 +660,8 @@ def test_the_csv_form_reads_back(tmp_path: Path) -> None:
 
 def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path)
-    with pytest.raises(UsageError, match=r"one of html, md, csv; got 'png'"):
-        write_report(tmp_path, form="png")
+    with pytest.raises(UsageError, match=r"one of html, md, csv, png; got 'pdf'"):
+        write_report(tmp_path, form="pdf")
     with pytest.raises(UsageError, match="is for runs"):
         write_report(tmp_path / "bank.parquet", form="md")
 
@@ -900,3 +900,22 @@ def test_a_browser_draws_a_banks_page(browser: Browser, bank_page: Path, width: 
         "[...document.querySelectorAll('path.line')].every(each => each.getTotalLength() > 100)"
     )
     assert browser.js("document.querySelectorAll('path.line').length") == 3
+
+
+def test_the_ranking_as_a_picture(tmp_path: Path) -> None:
+    import struct
+
+    pytest.importorskip("matplotlib")
+    made = make_run(tmp_path, name="org/$model_{}$")
+    (tmp_path / "ranking_t_2026.json").write_text(json.dumps(made["document"]), encoding="utf-8")
+    written = write_report(tmp_path, form="png")
+    head = written.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:24])
+    assert (width > 1200, height > 300) == (True, True)
+
+
+def test_a_picture_of_no_ranking_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, finished=False, keep_bank=False)
+    with pytest.raises(UsageError, match="has none yet"):
+        write_report(tmp_path, form="png")
