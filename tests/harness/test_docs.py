@@ -31,6 +31,7 @@ LISTED = {
     "lm-eval-adaptive run --adaptive --tasks records_to_text --model hf": NETWORK,
     "lm-eval-adaptive run --adaptive --tasks records_to_text --models": "needs a wandb account",
     "lm-eval run --model hf --model_args pretrained=…": "stands for the reader's own models",
+    "lm-eval-adaptive run --adaptive --tasks my_task": "stands for the reader's own task",
     "lm-eval-adaptive calibrate --task my_task": "stands for the reader's own task",
     "lm-eval-adaptive bank show my_task": "stands for the reader's own task",
     "lm-eval-adaptive bank check my_task": "stands for the reader's own task",
