@@ -203,7 +203,8 @@ class _Prospect:
     """What asking one model each item would do, under one view; updated as items are chosen."""
 
     cov: FloatArray  # latent covariance, (q, q)
-    loads: FloatArray  # latent derivatives of each item's score, (q, n)
+    slope: FloatArray  # derivative of each item's score by theta, (n,)
+    loadings: FloatArray  # by the factor scores, (q - 1, n); the view's own
     var: FloatArray  # variance of each item's expected score, (n,)
     with_score: FloatArray  # its covariance with the full score, (n,)
     noise: FloatArray  # variance of an answer about it, (n,)
@@ -215,10 +216,10 @@ class _Prospect:
 
     def ask(self, item: int) -> None:
         """Count an item as asked: its answer is unknown, but not how much it will tell."""
-        load = self.loads[:, item]
+        load = np.concatenate([self.slope[item : item + 1], self.loadings[:, item]])
         moved = self.cov @ load
         total = float(load @ moved) + float(self.noise[item])
-        shared = moved @ self.loads
+        shared = moved[0] * self.slope + moved[1:] @ self.loadings
         self.var = self.var - shared**2 / total
         self.with_score = self.with_score - self.with_score[item] * shared / total
         self.cov = self.cov - np.outer(moved, moved) / total
@@ -239,18 +240,19 @@ class Prospects:
         self._views: list[list[_Prospect]] = []
         for latent in latents:
             view, curve = latent.view, latent.curve
+            factors = view.loadings.mean(axis=1)
             rows = []
             for a in range(len(latent.mean)):
-                cov = latent.own_cov(a).copy()
-                loads = np.concatenate([curve.slope[a : a + 1], view.loadings])
-                of_score = np.concatenate([[curve.slope[a].mean()], view.loadings.mean(axis=1)])
-                spread = cov @ loads
-                uncertain = latent.mean[a, 1:] ** 2 + np.diag(cov)[1:]
-                noise = curve.by_first[a] ** 2 * view.item_cov[0]
-                noise = noise + view.noise * (1.0 + uncertain @ view.loading_var)
-                rows.append(
-                    _Prospect(cov, loads, (loads * spread).sum(axis=0), of_score @ spread, noise)
-                )
+                cov, slope = latent.own_cov(a).copy(), curve.slope[a]
+                # cov times the item's derivatives, theta's row first; a long bank makes it large.
+                by_theta = cov[0, 0] * slope + cov[0, 1:] @ view.loadings
+                by_factor = cov[1:, 1:] @ view.loadings
+                by_factor += cov[1:, :1] * slope
+                var = slope * by_theta + np.einsum("kn,kn->n", view.loadings, by_factor)
+                with_score = slope.mean() * by_theta + factors @ by_factor
+                uncertain = 1.0 + (latent.mean[a, 1:] ** 2 + np.diag(cov)[1:]) @ view.loading_var
+                noise = curve.by_first[a] ** 2 * view.item_cov[0] + view.noise * uncertain
+                rows.append(_Prospect(cov, slope, view.loadings, var, with_score, noise))
             self._views.append(rows)
         self._scale = [
             max(float(each.gain.max()) for each in rows) or 1e-300 for rows in self._views
