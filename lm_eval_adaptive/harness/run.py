@@ -255,6 +255,7 @@ class AdaptiveRun:
             AdaptiveError: See the tree in ``errors``; everything asked so far is in the journal.
         """
         check_trackers(self.settings)
+        _refuse_several_processes()
         with _quiet_harness(), _null_answers_told_apart():
             for candidate in self.candidates:
                 candidate.check()
@@ -575,6 +576,22 @@ def _quiet_harness() -> Iterator[None]:
         logger.setLevel(before)
         if bars is None:
             os.environ.pop("TQDM_DISABLE", None)
+
+
+def _refuse_several_processes() -> None:
+    """Under accelerate launch or torchrun every process would ask and write for itself.
+
+    Raises:
+        UsageError: This process is one of several.
+    """
+    count = os.environ.get("WORLD_SIZE", "1")
+    if count.isdecimal() and int(count) > 1:
+        raise UsageError(
+            f"adaptive runs take one process, this is one of {count} (accelerate launch or "
+            "torchrun): start lm-eval-adaptive by itself and use the back end's own parallelism "
+            "(hf: parallelize=True, vllm: tensor_parallel_size), or a server with several GPUs "
+            "behind local-completions"
+        )
 
 
 @contextmanager

@@ -344,3 +344,27 @@ def test_ls_and_validate_know_our_tasks(capsys):
     assert toy.TASK in out.split("Item banks")[0]
     assert "records_to_text.bank.parquet (rougeL)" in out
     assert main(["validate", "--tasks", toy.TASK]) == 0
+
+
+def test_several_processes_are_refused_before_anything_is_written(toy_bank, tmp_path):
+    """Two processes as torchrun starts them, on this machine's CPUs."""
+    words = adaptive(toy_bank, "--output_path", tmp_path / "o")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from tests.harness import toy; toy.register();"
+        "from lm_eval_adaptive.harness.cli import main; sys.exit(main(sys.argv[2:]))"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(toy.ROOT), *map(str, words)],
+            env={**os.environ, "WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in started:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 2
+        assert "adaptive runs take one process, this is one of 2" in stderr.splitlines()[-1]
+    assert not (tmp_path / "o").exists()
