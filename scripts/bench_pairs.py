@@ -6,6 +6,7 @@ a table per pair and the means::
     python scripts/bench_pairs.py --seed 1000                 # the 13 pairs, all methods
     python scripts/bench_pairs.py --others --partitions 8     # all other pairs of 15 models or more
     python scripts/bench_pairs.py --few                       # tau against calibration models
+    python scripts/bench_pairs.py --only wmt24_en-cs:esa alpaca_text:fkgl --seed 2000
 
 The partitions of seeds 1000 to 1019 were not used to tune anything; seeds 100 to 139 were, and 0 to
 19 were looked at.
@@ -107,6 +108,7 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--methods", nargs="+", default=list(METHODS_SHOWN), choices=METHODS)
     parser.add_argument("--others", action="store_true", help="The pairs that are not the 13")
+    parser.add_argument("--only", nargs="+", metavar="MATRIX:METRIC", help="These pairs alone")
     parser.add_argument(
         "--few", action="store_true", help="4, 8, 12, 17 and all calibration models"
     )
@@ -114,6 +116,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args()
     pairs = other_pairs(args.scores) if args.others else list(PAIRS)
+    if args.only:
+        named = (pair.partition(":") for pair in args.only)
+        pairs = [(name, metric) for name, _, metric in named]
     matrices = [(name, metric, read_pair(args.scores, name, metric)) for name, metric in pairs]
     plan = Plan(seed=args.seed, partitions=args.partitions, methods=tuple(args.methods))
     if args.few:
