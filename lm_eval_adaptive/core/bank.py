@@ -102,6 +102,7 @@ class BankInfo:
         split: The split the documents come from.
         num_fewshot: Few-shot examples in the calibration prompts, None when not known.
         correction: Cross-validated correction of the confidence; empty when there is none.
+        selector: How items are chosen where the user does not say: ``fisher`` or ``random``.
         provenance: Versions of the tools, date, hashes of the source files.
         clipped: Share of calibration scores outside the range.
         licence: A note on what the scores were made from.
@@ -122,6 +123,7 @@ class BankInfo:
     split: str = ""
     num_fewshot: int | None = None
     correction: dict[str, Any] = field(default_factory=dict)
+    selector: str = "fisher"
     provenance: dict[str, Any] = field(default_factory=dict)
     clipped: float = 0.0
     licence: str = ""

@@ -258,6 +258,7 @@ def refit(bank: ItemBank, response_model: str) -> ItemBank:
         parameters=fit.parameters,
         models=models,
         correction={},
+        selector="fisher",
     )
     return corrected(
         replace(bank, info=info, parameters=fit.items, kept=fit.kept, reason=fit.reason)

@@ -181,10 +181,11 @@ def calibrate_items(
             f"all {len(scores)} calibration models have the same mean score "
             f"{model_means[0]:.4f}; nothing tells which items separate models"
         )
-    if np.ptp(_clipped_logit(model_means)) < 1e-12:
+    end = EPSILON if model == "paper-1pl" else MODEL_EPSILON
+    if np.ptp(np.clip(model_means, end, 1.0 - end)) < 1e-12:
         raise DataError(
             f"all {len(scores)} calibration models have mean scores of {model_means.min():.4f} to "
-            f"{model_means.max():.4f}, within {EPSILON} of the end of the range; calibrate with "
+            f"{model_means.max():.4f}, within {end} of the end of the range; calibrate with "
             "models that differ more, or give a narrower range with --range LO,HI"
         )
     low, high = np.nanmin(scores, axis=0), np.nanmax(scores, axis=0)

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
 
-# Passes of Gauss-Newton; the linear view needs them only for its factors' uncertain loadings.
-LOGISTIC_PASSES = 5
-LINEAR_PASSES = 3
+# Passes of Gauss-Newton; the linear view needs them only for its factors' uncertain loadings and
+# for the weights of surprising answers.
+PASSES = 5
+# Degrees of freedom of an answer's error: one that surprises pulls less than its distance.
+STUDENT_DF = 8.0
 # Logistic abilities are held within these, standardised; beyond them curves are flat.
 THETA_BOUND = 4.5
 # Added variance that takes a model out of an item it was not asked.
@@ -62,7 +64,9 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
     Scores of the models asked item i have mean mu_i(theta) + f' w_i and covariance
     s_i^2 (I + sum_k f_ak f_bk c_ik) + grad_a' Sigma_i grad_b: noise, uncertain loadings, and the
     calibration error of the item's curve, which is common to the models. Priors: theta and factor
-    scores N(0, PRIOR_SD^2), independent.
+    scores N(0, PRIOR_SD^2), independent. Noise is Student t with STUDENT_DF degrees of freedom: an
+    answer whose residual is r and variance V has its s_i^2 times (df + r^2 / V) / (df + 1), the
+    reweighting of Lange, Little and Taylor 1989, J. Am. Statist. Assoc. 84:881-896.
 
     Args:
         view: n items.
@@ -81,9 +85,12 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
     asked = answered[:, items]
     scores = np.where(asked, responses[:, items], 0.0)
     part = view.take(items)
-    for _ in range((LOGISTIC_PASSES if view.logistic else LINEAR_PASSES) if len(items) else 0):
+    for step in range(PASSES if len(items) else 0):
         curve = part.curve(mean[:, 0])
         spread = _score_covariance(part, curve, mean, cov, asked)
+        if step > 0:  # the first pass has no residuals yet
+            residual = np.where(asked, scores - curve.mean - mean[:, 1:] @ part.loadings, 0.0)
+            _weigh_surprise(spread, residual, part.noise)
         weight = np.asarray(np.linalg.inv(spread), dtype=np.float64)
         both = asked.T[:, :, None] & asked.T[:, None, :]
         weight = np.asarray(np.where(both, weight, 0.0)).transpose(1, 2, 0)  # m, m, items
@@ -129,6 +136,19 @@ def _score_covariance(
     found: FloatArray = np.where(both, common, 0.0)
     found[:, each, each] += np.where(asked.T, 0.0, _NOT_ASKED)
     return found
+
+
+def _weigh_surprise(spread: FloatArray, residual: FloatArray, noise: FloatArray) -> None:
+    """Give answers more noise the more they surprise, in place; see :func:`latent_posterior`.
+
+    Args:
+        spread: Covariance of the models' scores on each item, shape (items, m, m).
+        residual: Scores less what is expected, shape (m, items).
+        noise: Variance of a score about the curve, shape (items,).
+    """
+    each = np.arange(spread.shape[1])
+    surprise = (STUDENT_DF + residual.T**2 / spread[:, each, each]) / (STUDENT_DF + 1.0)
+    spread[:, each, each] += noise[:, None] * (surprise - 1.0)
 
 
 def full_scores(latent: Latent, responses: FloatArray) -> tuple[FloatArray, FloatArray]:

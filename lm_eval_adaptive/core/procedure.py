@@ -69,7 +69,7 @@ class ProcedureConfig:
             round asks.
         futility: A pair that has less than this chance of being decided by ``max_items`` is given
             up; 0 is off. The published method, ``paper-1pl``, never gives up.
-        sampler: ``fisher``, ``static`` or ``random``.
+        sampler: ``fisher``, ``static`` or ``random``; ``auto`` is the bank's own choice.
         seed: Seed of the random sampler.
     """
 
@@ -83,7 +83,7 @@ class ProcedureConfig:
     round_size: int | None = 1
     batch: int = 1
     futility: float = 0.03
-    sampler: str = "fisher"
+    sampler: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ class Procedure:
             self.posterior: Posterior | RobustPosterior | PairedPosterior = by_bank
             self._recorded = recorded(bank, by_bank, known) if len(known) else None
             self.sampler: Sampler = make_sampler(
-                config.sampler,
+                self.sampler_name,
                 by_bank,
                 bank.item_rest_correlation,
                 np.random.default_rng(config.seed),
@@ -241,6 +241,11 @@ class Procedure:
         self.max_items = min(config.max_items or half, kept)
         self.min_items = min(config.min_items, self.max_items)
         self._check()
+
+    @property
+    def sampler_name(self) -> str:
+        """How items are chosen, ``auto`` resolved."""
+        return self.bank.info.selector if self.config.sampler == "auto" else self.config.sampler
 
     def _check(self) -> None:
         config, m = self.config, int((~self.known).sum())

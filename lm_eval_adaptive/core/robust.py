@@ -10,7 +10,7 @@ they were new, and shrunk to 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -34,6 +34,8 @@ from lm_eval_adaptive.core.widening import (
 from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
@@ -60,6 +62,16 @@ CV_GROUP = 4
 # With very many calibration models, folds and groups are bounded: the rest adds nothing.
 CV_MAX_FOLDS = 6
 CV_MAX_GROUP = 8
+# Random shared items are asked in place of informative ones where these order held-out models by
+# less than LEAST_GAIN tau better, over tests of up to GAIN_LENGTHS items, and where held-out models
+# show less than LEAST_AGAIN of what slopes differ by between items; either alone is often chance.
+LEAST_GAIN, LEAST_AGAIN = 0.03, 0.5
+GAIN_LENGTHS, GAIN_DRAWS = 40, 20
+# Least that is kept of the slopes' differences then.
+LEAST_SHARE = 0.1
+# A group of held-out models that lie further apart, sum of squares of theta, counts no more.
+MOST_APART = 8.0
+SELECTOR_NOTE = "auto took the selector"
 
 
 class RobustPosterior:
@@ -74,7 +86,8 @@ class RobustPosterior:
     def __init__(self, bank: ItemBank) -> None:
         theta = np.array([model.theta for model in bank.info.models])
         self.items = bank.parameters
-        self.views = fit_views(bank.scores, theta, bank.parameters, bank.levels)
+        views = fit_views(bank.scores, theta, bank.parameters, bank.levels)
+        self.views = drawn(views, bank.info.correction.get("slopes"))
         self.mean = float(np.mean([model.mean_score for model in bank.info.models]))
         self.log_scale = float(bank.info.correction.get("log_scale", 0.0))
         held_out = bank.info.correction
@@ -165,9 +178,16 @@ def score_extra(deviation: FloatArray, disagreement: FloatArray, length: FloatAr
     )
 
 
+def drawn(views: tuple[View, View], shares: Sequence[float] | None) -> tuple[View, View]:
+    """The views with their slopes drawn to the mean by a share each; None leaves them."""
+    if shares is None:
+        return views
+    return views[0].with_slopes_drawn(shares[0]), views[1].with_slopes_drawn(shares[1])
+
+
 @dataclass(frozen=True)
 class HeldOut:
-    """Simulated tests of held-out calibration models; all arrays have one entry per test.
+    """Simulated tests of held-out calibration models; arrays have one entry per test.
 
     Attributes:
         length: Items asked.
@@ -178,6 +198,10 @@ class HeldOut:
         disagreement: Difference of the two views.
         mean: Mean full score of the models that calibrated.
         misfit: Mean squared standardised residual of the answers.
+        order_gain: How much better tests order held-out models than as many random shared items
+            do, a difference of rank correlations (Kendall); 0 where no two were tested together.
+        slopes_again: What share of the slopes' differences between items the held-out models show
+            again, under each view; 1 where it is not known.
     """
 
     length: FloatArray
@@ -188,9 +212,16 @@ class HeldOut:
     disagreement: FloatArray
     mean: FloatArray
     misfit: FloatArray
+    order_gain: float
+    slopes_again: tuple[float, float]
 
 
-def hold_out(scores: FloatArray, seed: int = 0, levels: FloatArray | None = None) -> HeldOut:
+def hold_out(
+    scores: FloatArray,
+    seed: int = 0,
+    levels: FloatArray | None = None,
+    shares: Sequence[float] | None = None,
+) -> HeldOut:
     """Calibrate without a few models, test these as if they were new, and do so with all.
 
     A model that misses cells is tested on the items it has a score of.
@@ -200,13 +231,17 @@ def hold_out(scores: FloatArray, seed: int = 0, levels: FloatArray | None = None
         seed: Seed of the groups.
         levels: Mean scores of models whose items were chosen for them, shape (C,), NaN for others.
             Such models calibrate and are not tested.
+        shares: With them, models are asked random shared items, and slopes are drawn to their mean;
+            see :func:`drawn`.
 
     Returns:
         A record per held-out model and test length.
     """
-    rng = np.random.default_rng(seed)
+    rng, draws = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     models = len(scores)
     rows: list[tuple[float, ...]] = []
+    gains: list[float] = []
+    again = np.zeros((2, 2))
     for _ in range(CV_REPEATS):
         folds = int(np.clip(round(models / CV_GROUP), 2, CV_MAX_FOLDS))
         for group in np.array_split(rng.permutation(models), folds):
@@ -222,11 +257,74 @@ def hold_out(scores: FloatArray, seed: int = 0, levels: FloatArray | None = None
             whole = group if levels is None else group[np.isnan(levels[group])]
             for tested in tested_together(scores[:, seen], whole[:CV_MAX_GROUP]):
                 has = np.flatnonzero(np.isfinite(scores[tested][:, seen]).all(axis=0))
-                part = views[0].take(has), views[1].take(has)
-                mean = float(fit.mean_score.mean())
-                rows += _one_group(part, mean, scores[tested][:, seen][:, has])
+                part = drawn((views[0].take(has), views[1].take(has)), shares)
+                truth = scores[tested][:, seen][:, has]
+                order = draws.permutation(len(has)) if shares is not None else None
+                found = _one_group(part, float(fit.mean_score.mean()), truth, order)
+                rows += found
+                if len(tested) > 1 and shares is None:
+                    gains.append(_order_gain(found, truth, draws))
+                    again += _slopes_again(part, fit.mean_score, truth)
     columns = np.array(rows, dtype=np.float64).reshape(-1, 8).T
-    return HeldOut(*columns)
+    ratio = [float(part / whole) if whole > 0.0 else 1.0 for part, whole in again]
+    length, items, estimate, known_score, variance, disagreement, means, fits = columns
+    return HeldOut(
+        length=length,
+        items=items,
+        estimate=estimate,
+        truth=known_score,
+        variance=variance,
+        disagreement=disagreement,
+        mean=means,
+        misfit=fits,
+        order_gain=float(np.mean(gains)) if gains else 0.0,
+        slopes_again=(ratio[0], ratio[1]),
+    )
+
+
+def _order_gain(
+    rows: list[tuple[float, ...]], truth: FloatArray, rng: np.random.Generator
+) -> float:
+    """How much better a group's tests order it than random shared items, over test lengths."""
+    full = truth.mean(axis=1)
+    found = []
+    for length in sorted({int(row[0]) for row in rows if row[0] <= GAIN_LENGTHS}):
+        estimate = np.array([row[2] for row in rows if int(row[0]) == length])
+        draws = [
+            _concordance(truth[:, rng.permutation(truth.shape[1])[:length]].mean(axis=1), full)
+            for _ in range(GAIN_DRAWS)
+        ]
+        found.append(_concordance(estimate, full) - float(np.mean(draws)))
+    return float(np.mean(found)) if found else 0.0
+
+
+def _concordance(estimate: FloatArray, truth: FloatArray) -> float:
+    a, b = np.triu_indices(len(truth), 1)
+    return float(np.mean(np.sign(estimate[a] - estimate[b]) * np.sign(truth[a] - truth[b])))
+
+
+def _slopes_again(
+    views: tuple[View, View], calibrated: FloatArray, truth: FloatArray
+) -> FloatArray:
+    """Regression of held-out models' own slopes on the views', in units of their mean.
+
+    Weighted over items by 1 / (noise + mean noise), over groups by how far their models lie apart.
+
+    Returns:
+        Sum of products and of squares under each view, shape (2, 2).
+    """
+    theta = truth.mean(axis=1) / max(float(calibrated.std()), 1e-9)
+    theta = theta - theta.mean()
+    apart = float(theta @ theta)
+    own = theta @ (truth - truth.mean(axis=0)) / max(float(calibrated.std()), 1e-9)
+    found = np.zeros((2, 2))
+    for row, view in enumerate(views):
+        weight = 1.0 / (view.noise + view.noise.mean())
+        weight = weight / weight.sum()
+        slope = view.slope / view.slope.mean()
+        slope = slope - weight @ slope
+        found[row] = weight @ (slope * own), apart * (weight @ slope**2)
+    return found * min(1.0, MOST_APART / max(apart, 1e-9))
 
 
 def tested_together(scores: FloatArray, group: NDArray[np.intp]) -> list[NDArray[np.intp]]:
@@ -236,7 +334,10 @@ def tested_together(scores: FloatArray, group: NDArray[np.intp]) -> list[NDArray
     return [group[[place]] for place in range(len(group))]
 
 
-def _one_group(views: tuple[View, View], mean: float, truth: FloatArray) -> list[tuple[float, ...]]:
+def _one_group(
+    views: tuple[View, View], mean: float, truth: FloatArray, order: NDArray[np.intp] | None
+) -> list[tuple[float, ...]]:
+    """Records of one group's test, by informative items or in a given order of all items."""
     m, n = truth.shape
     lengths = [length for length in CV_LENGTHS if length < n]
     responses = np.full((m, n), np.nan)
@@ -244,10 +345,13 @@ def _one_group(views: tuple[View, View], mean: float, truth: FloatArray) -> list
     asked = 0
     rows: list[tuple[float, ...]] = []
     for length in lengths:
-        latents = tuple(latent_posterior(view, responses) for view in views)
-        # Chosen in blocks: the worth of items hardly depends on the answers.
-        wanted = dict.fromkeys(range(m), length - asked)
-        chosen = sampler.choose(wanted, latents, np.isnan(responses), None)[0]
+        if order is None:
+            latents = tuple(latent_posterior(view, responses) for view in views)
+            # Chosen in blocks: the worth of items hardly depends on the answers.
+            wanted = dict.fromkeys(range(m), length - asked)
+            chosen = sampler.choose(wanted, latents, np.isnan(responses), None)[0]
+        else:
+            chosen = [int(item) for item in order[asked:length]]
         responses[:, chosen] = truth[:, chosen]
         asked = length
         latents = tuple(latent_posterior(view, responses) for view in views)
@@ -265,7 +369,7 @@ def _one_group(views: tuple[View, View], mean: float, truth: FloatArray) -> list
 
 def cross_validated_correction(
     scores: FloatArray, levels: FloatArray | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The bank's own error factor, and how well held-out models were estimated.
 
     The logarithm of the factor maximises the Student t likelihood of the held-out errors, tempered
@@ -276,14 +380,20 @@ def cross_validated_correction(
         levels: See :func:`hold_out`.
 
     Returns:
-        ``{"log_scale", "misfit", "misfit_sd", "models", "lengths": {length: {"mae", "rmse",
-        "correlation", "covered", "tests"}}}``, errors in [0, 1] units; {} with fewer than 8 models.
+        ``{"log_scale", "misfit", "misfit_sd", "models", "order_gain", "slopes_again", "lengths":
+        {length: {"mae", "rmse", "correlation", "covered", "tests"}}}``, errors in [0, 1] units, and
+        ``"slopes"`` where random items are to be asked; {} with fewer than 8 models.
     """
     if len(scores) < MIN_CV_MODELS:
         return {}
     held = hold_out(scores, levels=levels)
     if not len(held.length):
         return {}
+    gain, again = held.order_gain, held.slopes_again
+    shares = None
+    if gain < LEAST_GAIN and float(np.mean(np.clip(again, 0.0, 1.0))) < LEAST_AGAIN:
+        shares = [float(np.clip(share, LEAST_SHARE, 1.0)) for share in again]
+        held = hold_out(scores, levels=levels, shares=shares)
     length = np.log(held.length / 20.0)
     open_share = 1.0 - held.length / held.items
     error = held.estimate - held.truth
@@ -297,7 +407,7 @@ def cross_validated_correction(
     ]
     log_scale = float(grid[int(np.argmax(tempered))])
     half = 2.306 * np.sqrt(base * np.exp(log_scale))  # t_8 at 97.5 %
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for asked in np.unique(held.length):
         at = held.length == asked
         spread = held.estimate[at].std() * held.truth[at].std()
@@ -312,6 +422,9 @@ def cross_validated_correction(
             "tests": int(at.sum()),
         }
     return {
+        **({} if shares is None else {"slopes": shares}),
+        "order_gain": gain,
+        "slopes_again": list(again),
         "log_scale": log_scale,
         "misfit": float(held.misfit.mean()),
         "misfit_sd": float(held.misfit.std()),
@@ -334,4 +447,20 @@ def corrected(bank: ItemBank) -> ItemBank:
     if bank.info.response_model != "robust-2pl":
         return bank
     correction = cross_validated_correction(bank.scores, bank.levels)
-    return replace(bank, info=replace(bank.info, correction=correction))
+    selector, why = _selector(correction)
+    notices = (*(each for each in bank.info.notices if not each.startswith(SELECTOR_NOTE)), why)
+    info = replace(bank.info, correction=correction, selector=selector, notices=notices)
+    return replace(bank, info=info)
+
+
+def _selector(correction: dict[str, Any]) -> tuple[str, str]:
+    """How items are to be chosen, and why: a line for the bank's notices."""
+    if not correction:
+        return "fisher", f"{SELECTOR_NOTE} fisher: there are too few models or items to compare by"
+    gain, again = correction["order_gain"], np.clip(correction["slopes_again"], 0.0, 1.0).mean()
+    name = "random" if "slopes" in correction else "fisher"
+    return name, (
+        f"{SELECTOR_NOTE} {name}: informative items order held-out models by {gain:+.3f} tau "
+        f"against random shared ones, and {100.0 * again:.0f} % of what slopes differ by was found "
+        "again"
+    )

@@ -192,7 +192,7 @@ def simulate_partition(
 
     for method in plan.methods:
         if method in BASELINES:  # they look at scores alone: any bank will do
-            bank = next(iter(banks.values())) if banks else bank_of("paper-1pl")
+            bank = next(iter(banks.values())) if banks else bank_of("auto")
         else:
             bank = bank_of("auto" if method == "default" else method)
         truth = ranked.scores.mean(axis=1)
@@ -235,6 +235,7 @@ class _Exam:
     ) -> None:
         self.bank, self.scores, self.truth = bank, scores, truth
         self.costs, self.plan, self.partition = costs, plan, partition
+        self.seed = plan.seed + partition
 
     def adaptive(self, lengths: Sequence[int]) -> list[tuple[int | None, _Called]]:
         found: list[tuple[int | None, _Called]] = []
@@ -245,7 +246,9 @@ class _Exam:
         if size is None and self.bank.info.response_model == "paper-1pl":
             size = 1  # as published; only the default's rounds grow and shrink
         if lengths:
-            config = ProcedureConfig(rule=rule, items_per_model=lengths[-1], round_size=size)
+            config = ProcedureConfig(
+                rule=rule, items_per_model=lengths[-1], round_size=size, seed=self.seed
+            )
             procedure = Procedure(self.bank, self.costs, config)
             state = procedure.start()
             for length in lengths:
@@ -260,6 +263,7 @@ class _Exam:
                 max_items=min(self.plan.max_items, kept),
                 min_items=min(10, kept),
                 round_size=size,
+                seed=self.seed,
             )
             procedure = Procedure(self.bank, self.costs, config)
             state, _ = procedure.run(

@@ -1,11 +1,11 @@
 """Views: how scores depend on ability, and on what models share besides ability.
 
-This module owns the calibration side of ``robust-2pl``'s inference; it imports numpy, scipy and the
-item parameters. A view is a curve of expected scores in theta plus a few *factors*: directions in
-which calibration models differ beyond their ability (style, length, language). Their loadings are
-shrunk by how much of them is noise. Two views are fitted, one with a logistic curve (the bank's own
-columns) and one with a straight line: they err differently, so their mean errs less than either,
-and their disagreement tells how far to trust it.
+This module owns the calibration side of ``robust-2pl``'s inference; it imports numpy, scipy, the
+item parameters and the usual slopes. A view is a curve of expected scores in theta plus a few
+*factors*: directions in which calibration models differ beyond their ability (style, length,
+language). Their loadings are shrunk by how much of them is noise. Two views are fitted, one with a
+logistic curve (the bank's own columns) and one with a straight line: they err differently, so their
+mean errs less than either, and their disagreement tells how far to trust it.
 
 The formulas are this project's own; the shrinkage of the factors is empirical Bayes for a
 probabilistic principal component model (Tipping and Bishop 1999, J. R. Statist. Soc. B 61:611-622).
@@ -13,12 +13,14 @@ probabilistic principal component model (Tipping and Bishop 1999, J. R. Statist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
 from scipy.special import expit
+
+from lm_eval_adaptive.core.slopes import usual_slopes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +39,9 @@ LINEAR_NOISE_DF = 6.0
 LOGISTIC_NOISE_DF = 8.0
 # Passes that fill cells without a score from the factors found; few where a pass is slow.
 FILL_ROUNDS, FEW_FILL_ROUNDS = 8, 3
+# Logistic slopes that are drawn to their mean stay above this share of it, and log discriminations
+# below 3: a steeper curve would be a step.
+LEAST_SLOPE, MOST_LOG_DISCRIMINATION = 0.1, 3.0
 # Where a dense eigendecomposition of models x models becomes slow.
 MANY_MODELS = 400
 
@@ -106,6 +111,29 @@ class View:
             self.noise[items],
         )
 
+    @property
+    def slope(self) -> FloatArray:
+        """Change of each item's expected score by theta at theta 0, shape (n,)."""
+        if not self.logistic:
+            return self.first
+        mean = expit(self.second)
+        return np.asarray(np.exp(self.first) * mean * (1.0 - mean))
+
+    def with_slopes_drawn(self, share: float) -> View:
+        """The view with its slopes at theta 0 drawn to their mean.
+
+        Args:
+            share: What is kept of an item's difference from the mean slope, 0 to 1.
+        """
+        slope = self.slope
+        usual = slope.mean()
+        drawn = usual + share * (slope - usual)
+        if self.logistic:
+            mean = expit(self.second)
+            drawn = np.log(np.maximum(drawn, LEAST_SLOPE * usual) / (mean * (1.0 - mean)))
+            drawn = np.minimum(drawn, MOST_LOG_DISCRIMINATION)
+        return replace(self, first=drawn)
+
     def curve(self, theta: FloatArray) -> Curve:
         """The curve at abilities of shape (m,)."""
         t = theta[:, None]
@@ -168,26 +196,15 @@ def _linear_view(scores: FloatArray, levels: FloatArray | None) -> View:
     common = squares.sum() / max(float((seen - 2).sum()), 1.0)
     noise = (squares + LINEAR_NOISE_DF * common) / (np.maximum(seen - 2, 0) + LINEAR_NOISE_DF)
     noise = np.maximum(noise, 1e-9)
-    # Slopes follow an item's height and noise; each is shrunk to what they predict.
-    design = np.stack([np.ones(n), height, height**2, np.sqrt(noise)], axis=1)
-    predicted = _ridge(design, own_slope, 1.0 / noise, 1e-6)
-    # An item that few models were asked knows less, however many cells were filled in.
-    counts = np.maximum(seen, 1)
-    weight = 1.0 / (noise / counts + (noise / counts).mean())
-    spread = ((own_slope - predicted) ** 2 - noise / counts) * weight
-    prior_var = max(spread.sum() / weight.sum(), 0.01 * float((own_slope**2).mean()), 1e-12)
+    usual, prior_var = usual_slopes(scores, t, height, noise)
     found = _factors(residual, noise, LINEAR_NOISE_DF)
-    ratio = found.noise / prior_var
-    slope = (counts * own_slope + ratio * predicted) / (counts + ratio)
+    # Factors that happen to run along ability move an item's own slope as its noise does, so what
+    # they explain still counts as noise here. An item that few models were asked knows less.
+    counts = np.maximum(seen, 1)
+    ratio = noise / prior_var
+    slope = (counts * own_slope + ratio * usual) / (counts + ratio)
     item_cov = np.array([found.noise / (counts + ratio), np.zeros(n), found.noise / counts])
     return View(False, slope, height, item_cov, found.loadings, found.loading_var, found.noise)
-
-
-def _ridge(design: FloatArray, y: FloatArray, weight: FloatArray, penalty: float) -> FloatArray:
-    """Fitted values of a weighted regression with a small ridge."""
-    gram = design.T @ (design * weight[:, None])
-    gram = gram + penalty * weight.mean() * np.eye(design.shape[1])
-    return np.asarray(design @ np.linalg.solve(gram, design.T @ (y * weight)))
 
 
 def _with_levels(means: FloatArray, levels: FloatArray | None) -> FloatArray:

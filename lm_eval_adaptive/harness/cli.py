@@ -256,9 +256,10 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
     )
     own.add_argument(
         "--sampler",
-        choices=("fisher", "static", "random"),
+        choices=("auto", "fisher", "static", "random"),
         default=quiet,
-        help="How items are chosen; static and random are baselines (default: fisher)",
+        help="How items are chosen; auto is the bank's own choice, fisher unless calibration found "
+        "that random shared items order models better (default: auto)",
     )
     own.add_argument(
         "--response_model",

@@ -76,7 +76,7 @@ class AdaptiveConfig:
         precision: One model: stop at this standard error of its score, raw metric units.
         round_size: Items asked of a model at once, or ``auto``.
         futility: A pair with less than this chance of being decided by ``max_items`` is given up.
-        sampler: ``fisher``, ``static`` or ``random``.
+        sampler: ``fisher``, ``static`` or ``random``; ``auto`` is the bank's own choice.
         response_model: ``auto`` takes the bank's; another name refits the bank's scores.
         resident: Most local models in memory at once; None is as many as fit.
         range: Without a bank: the metric's lowest and highest value; None takes what is declared.
@@ -99,7 +99,7 @@ class AdaptiveConfig:
     precision: float | None = None
     round_size: int | str = "auto"
     futility: float = 0.03
-    sampler: str = "fisher"
+    sampler: str = "auto"
     response_model: str = "auto"
     resident: int | None = None
     range: tuple[float, float] | None = None
@@ -123,9 +123,9 @@ class AdaptiveConfig:
                 f"--response_model must be auto, {', '.join(RESPONSE_MODELS)}; got "
                 f"{self.response_model!r}"
             )
-        if self.sampler not in SAMPLERS:
+        if self.sampler not in ("auto", *SAMPLERS):
             raise UsageError(
-                f"--sampler must be one of {', '.join(SAMPLERS)}; got {self.sampler!r}"
+                f"--sampler must be one of auto, {', '.join(SAMPLERS)}; got {self.sampler!r}"
             )
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")

@@ -273,6 +273,11 @@ class Session:
         return str(scoring.signature([self.metric])[self.metric])
 
     @property
+    def _sampler_name(self) -> str:
+        name = self.procedure.sampler_name
+        return "spread" if self.cold and name == "fisher" else name
+
+    @property
     def recipe(self) -> str:
         """The run's signature: what has to be equal for a ranking to come out again."""
         import lm_eval_adaptive
@@ -285,7 +290,7 @@ class Session:
             "filter": self.filter,
             "bank": bank_signature(self.bank),
             "response": self.bank.info.response_model,
-            "sampler": "spread" if self.cold and rules.sampler == "fisher" else rules.sampler,
+            "sampler": self._sampler_name,
             "round": rules.round_size or f"auto{rules.batch}",
             "conf": rules.rule.confidence,
             "corr": rules.rule.correction,

@@ -357,11 +357,25 @@ def test_auto_takes_what_estimates_held_out_models_better_of_right_and_wrong_ans
 
 
 @pytest.mark.parametrize("model", ALL_MODELS)
-@pytest.mark.parametrize("means", [(0.001, 0.003, 0.006), (0.994, 0.997, 0.999)])
-def test_models_that_are_all_at_one_end_are_refused(model, means):
-    scores = (np.arange(1000)[None, :] < 1000 * np.array(means)[:, None]).astype(float)
-    with pytest.raises(DataError, match=r"mean scores of 0\.\d+ to .* within 0.01 of the end"):
+@pytest.mark.parametrize("high", [False, True])
+def test_models_that_are_all_at_one_end_are_refused(model, high):
+    end = 0.01 if model == "paper-1pl" else 0.001
+    means = end * np.array([0.1, 0.3, 0.6])
+    scores = (np.arange(10_000)[None, :] < 10_000 * means[:, None]).astype(float)
+    scores = 1.0 - scores if high else scores
+    says = rf"mean scores of [01]\.\d+ to .* within {end} of the end"
+    with pytest.raises(DataError, match=says):
         calibrate_items(scores, model)
+
+
+@pytest.mark.parametrize("model", ["robust-2pl", "bernoulli-2pl"])
+def test_models_near_one_end_that_differ_still_calibrate(model):
+    """One far outlier makes a range in which all mean scores lie near its end."""
+    rng = np.random.default_rng(41)
+    means = np.array([0.991, 0.993, 0.994, 0.996])
+    fit = calibrate_items(np.clip(means[:, None] + rng.normal(0.0, 0.002, (4, 60)), 0, 1), model)
+    assert (np.diff(fit.theta) > 0.1).all()
+    assert np.isfinite(fit.items.difficulty).all()
 
 
 @pytest.mark.parametrize(

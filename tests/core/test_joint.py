@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from lm_eval_adaptive.core.joint import (
-    LINEAR_PASSES,
-    LOGISTIC_PASSES,
+    PASSES,
     THETA_BOUND,
     Prospects,
     full_scores,
@@ -23,6 +22,12 @@ from lm_eval_adaptive.core.views import PRIOR_SD, View
 from tests.core.helpers import quick
 
 NONE = np.nan
+
+
+@pytest.fixture
+def normal_errors(monkeypatch):
+    """Answers' errors are normal in place of Student t, so that all is jointly Gaussian."""
+    monkeypatch.setattr("lm_eval_adaptive.core.joint.STUDENT_DF", 1e12)
 
 
 def some_view(rng, n=14, k=2, *, logistic=False, uncertain=True, common=True):
@@ -73,7 +78,7 @@ def dense(view, responses):
         mu = expit(e * t + view.second[i])
         return mu, mu * (1 - mu) * e, mu * (1 - mu) * np.array([e * t, 1.0])
 
-    for _ in range(LOGISTIC_PASSES if view.logistic else LINEAR_PASSES):
+    for step in range(PASSES):
         jacobian = np.zeros((len(cells), m * q))
         expected = np.zeros(len(cells))
         error = np.zeros((len(cells), len(cells)))
@@ -90,6 +95,9 @@ def dense(view, responses):
                 error[r, s] += view.noise[i] * view.loading_var[:, i] @ (x[a, 1:] * x[b, 1:])
                 if a == b:
                     error[r, s] += view.noise[i] * (1 + view.loading_var[:, i] @ var[a, 1:])
+        for r, (_, i) in enumerate(cells if step else []):  # Student t_8, reweighted
+            surprise = (y[r] - expected[r]) ** 2 / error[r, r]
+            error[r, r] += view.noise[i] * ((8.0 + surprise) / 9.0 - 1.0)
         total = jacobian @ prior @ jacobian.T + error
         gain = np.linalg.solve(total, jacobian @ prior).T
         # y - (expected at x0 - J x0): x has prior mean 0.
@@ -116,10 +124,11 @@ def test_latent_values_equal_conditioning_of_the_whole_covariance(logistic, k, s
     np.testing.assert_allclose(found.cov, cov, atol=1e-8)
     # The shared item error is what makes models depend on each other.
     q = k + 1
-    assert np.abs(cov[:q, q : 2 * q]).max() > 1e-4
+    assert np.abs(cov[:q, q : 2 * q]).max() > 5e-5
     np.testing.assert_allclose(found.own_cov(3), PRIOR_SD**2 * np.eye(q), atol=1e-12)
 
 
+@pytest.mark.usefixtures("normal_errors")
 @pytest.mark.parametrize("seed", range(5))
 def test_full_scores_equal_conditioning_of_all_answers(seed):
     """Straight lines of known slope and loadings: everything is jointly Gaussian, so that the full
@@ -206,6 +215,7 @@ def test_models_that_share_no_item_are_as_if_alone_and_others_are_not(logistic):
     assert np.abs(shared.mean[0] - latent_posterior(view, responses[[0]]).mean[0]).max() > 1e-4
 
 
+@pytest.mark.usefixtures("normal_errors")
 def test_what_is_common_to_an_item_drops_out_of_differences():
     """Uncertain heights make scores unsure, but not the difference of models asked the same."""
     rng = np.random.default_rng(5)
@@ -219,6 +229,22 @@ def test_what_is_common_to_an_item_drops_out_of_differences():
         variances.append((cov[0, 0], cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]))
     assert variances[1][0] > 1.5 * variances[0][0]
     assert variances[1][1] == pytest.approx(variances[0][1], rel=1e-9)
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+def test_an_answer_that_surprises_pulls_less_than_its_distance(logistic, monkeypatch):
+    """Ability after one answer far above the others, against that under normal errors."""
+    rng = np.random.default_rng(11)
+    view = some_view(rng, 30, 0, logistic=logistic)
+    usual = np.clip(view.curve(np.zeros(1)).mean, 0.0, 1.0)
+    odd = usual.copy()
+    odd[0, np.argmin(usual[0])] = 1.0
+    moved = {}
+    for df in (8.0, 1e12):
+        monkeypatch.setattr("lm_eval_adaptive.core.joint.STUDENT_DF", df)
+        found = [latent_posterior(view, scores).mean[0, 0] for scores in (usual, odd)]
+        moved[df] = found[1] - found[0]
+    assert 0.0 < moved[8.0] < 0.6 * moved[1e12]
 
 
 def test_abilities_without_end_are_held():
@@ -259,6 +285,7 @@ def latent_variance(view, responses):
     return float(share @ found.own_cov(0) @ share)
 
 
+@pytest.mark.usefixtures("normal_errors")
 @pytest.mark.parametrize("asked", [0, 4])
 def test_worth_is_the_fall_of_variance_that_asking_brings(asked):
     rng = np.random.default_rng(7)
@@ -278,6 +305,7 @@ def test_worth_is_the_fall_of_variance_that_asking_brings(asked):
     assert np.ptp(falls[asked:]) > 0.1 * falls[asked:].max()
 
 
+@pytest.mark.usefixtures("normal_errors")
 def test_counting_items_as_asked_equals_asking_them():
     rng = np.random.default_rng(8)
     view = some_view(rng, 20, uncertain=False, common=False)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.build import calibrate, refit
 from lm_eval_adaptive.core.joint import full_scores
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
 from lm_eval_adaptive.core.robust import RobustPosterior, cross_validated_correction
@@ -352,3 +353,69 @@ def test_models_that_only_differ_in_one_fold_still_calibrate():
     scores[0] += 0.1
     bank = bank_of(scores, response_model="robust-2pl")
     assert np.isfinite(bank.parameters.difficulty).all()
+
+
+# --- the selector, chosen from the calibration scores
+
+
+def alike_items(rng, models=12, n=250):
+    """Scores whose items all separate alike: weaker models fail more often, anywhere."""
+    rate = np.clip(0.12 * np.exp(-0.5 * standard_abilities(models)), 0.0, 0.9)
+    good = 0.95 - 0.03 * rng.uniform(size=(models, n))
+    return np.where(rng.uniform(size=(models, n)) < rate[:, None], rng.uniform(0.1, 0.7), good)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_items_that_all_separate_alike_are_asked_at_random_and_others_by_information(seed):
+    rng = np.random.default_rng(seed)
+    alike = bank_of(alike_items(rng))
+    other = bank_of(FactorBenchmark(rng, 250).draw(standard_abilities(12), rng))
+    assert (alike.info.selector, other.info.selector) == ("random", "fisher")
+    for bank in (alike, other):
+        told = [note for note in bank.info.notices if note.startswith("auto took the selector")]
+        assert len(told) == 1
+        assert f"selector {bank.info.selector}: informative items order" in told[0]
+        assert f"{bank.info.correction['order_gain']:+.3f} tau" in told[0]
+
+
+def test_a_bank_of_alike_items_asks_all_models_random_ones_unless_told_otherwise(tmp_path):
+    bank = bank_of(alike_items(np.random.default_rng(0)))
+    path = bank.save(tmp_path / "alike.parquet")
+    assert ItemBank.load(path).info == bank.info
+
+    def asked(**settings):
+        procedure = Procedure(bank, [1.0, 1.0], ProcedureConfig(items_per_model=12, **settings))
+        state, _ = procedure.run(lambda _, items: [0.9] * len(items))
+        assert (np.isfinite(state.responses[0]) == np.isfinite(state.responses[1])).all()
+        return set(np.flatnonzero(np.isfinite(state.responses[0])))
+
+    assert asked(seed=3) == asked(seed=3, sampler="random") != asked(seed=4)
+    assert asked(seed=3, sampler="fisher") == asked(seed=4, sampler="fisher") != asked(seed=3)
+
+
+def test_slopes_that_were_not_found_again_are_drawn_to_their_mean():
+    scores = alike_items(np.random.default_rng(0))
+    bank = bank_of(scores)
+    plain = replace(bank, info=replace(bank.info, correction={}))
+    for one, own, share in zip(
+        RobustPosterior(bank).views,
+        RobustPosterior(plain).views,
+        bank.info.correction["slopes"],
+        strict=True,
+    ):
+        assert share < 0.5
+        # Logistic slopes have a floor and a ceiling, which few of them reach.
+        expected = own.slope.mean() + share * (own.slope - own.slope.mean())
+        assert np.median(np.abs(one.slope - expected)) < 1e-9
+
+
+def test_another_response_model_takes_items_by_information_again():
+    bank = bank_of(alike_items(np.random.default_rng(0)))
+    assert refit(bank, "bernoulli-2pl").info.selector == "fisher"
+    assert refit(refit(bank, "paper-1pl"), "robust-2pl").info.selector == "random"
+
+
+def test_too_few_models_to_compare_by_take_items_by_information():
+    bank = bank_of(alike_items(np.random.default_rng(0), models=6))
+    assert bank.info.selector == "fisher"
+    assert "auto took the selector fisher: there are too few models" in bank.info.notices[-1]
