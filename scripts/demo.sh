@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ranks real models on the shipped task without a GPU or a network: their recorded answers are
-# replayed through the real harness, and only the documents that tell most are asked.
+# replayed through the real harness, and each model is asked a part of the documents only.
 #
 #   bash scripts/demo.sh [OPTIONS of lm-eval-adaptive run --adaptive]
 set -euo pipefail

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 # Degrees of freedom of score intervals.
 INTERVAL_DF = 8.0
-SCALE, SCALE_L = 0.34, 0.28
+SCALE, SCALE_L = 0.25, 0.40
 SHRINK, SHRINK_L = -5.6, -0.45
 VIEWS = -0.5
-PAIR, PAIR_L = 1.05, 0.25
+PAIR, PAIR_L = 0.98, 0.25
 PAIR_VIEWS = 0.05
 # Shorter tests than this are treated as this long.
 LEAST_ITEMS = 5

@@ -75,11 +75,11 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     scale = bank.info.correction["log_scale"]
     mean = np.mean([model.mean_score for model in bank.info.models])
     extra = np.exp(-5.6 - 0.45 * log_length) * (found.score - mean) ** 2 + np.exp(-0.5) * dv**2
-    variance = np.exp(0.34 + 0.28 * log_length) * np.diag(cov) + extra * (1 - n / N)
+    variance = np.exp(0.25 + 0.40 * log_length) * np.diag(cov) + extra * (1 - n / N)
     np.testing.assert_allclose(found.score_se**2, np.exp(scale) * variance)
     for a, b, least in ((0, 1, 8), (0, 2, 5), (1, 2, 5)):
         difference = cov[a, a] + cov[b, b] - 2 * cov[a, b]
-        expected = 1.05 * (least / 20) ** 0.25 * difference + 0.05 * (dv[a] - dv[b]) ** 2
+        expected = 0.98 * (least / 20) ** 0.25 * difference + 0.05 * (dv[a] - dv[b]) ** 2
         assert found.pair_var[a, b] == pytest.approx(np.exp(scale / 2) * expected)
         assert found.pair_var[b, a] == pytest.approx(found.pair_var[a, b])
     assert found.interval_df == 8.0
