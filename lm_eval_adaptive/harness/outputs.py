@@ -213,6 +213,8 @@ def _interval(score: float, half: float, lo: float, hi: float) -> list[float]:
 def run_warnings(session: Session, run: TaskRun) -> list[str]:
     """What the answers themselves give reason to say."""
     found = list(session.notices)
+    if not session.cold and session.adaptive.sampler == "auto":
+        found += _random_bank(session)
     counts: Counter[str] = Counter()
     empty: Counter[str] = Counter()
     clipped: Counter[str] = Counter()
@@ -252,6 +254,17 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
     if prompts:
         found.append(prompts)
     return found
+
+
+def _random_bank(session: Session) -> list[str]:
+    if session.bank.info.selector != "random":
+        return []
+    said = (
+        "documents were drawn at random, the same for all models: what told the bank's calibration "
+        "models apart did not carry over to held-out ones; calibrating with more models, or with "
+        "more different ones, may change that"
+    )
+    return [said]
 
 
 def _misfits(session: Session, run: TaskRun) -> list[str]:
