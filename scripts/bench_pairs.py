@@ -83,21 +83,37 @@ def other_pairs(folder: Path) -> list[tuple[str, str]]:
 def print_worse(rows: list[Row]) -> None:
     """Where the default orders models worse than random shared items by over a standard error.
 
-    Differences of tau are paired over partitions. Of equal methods about 16 % would be named.
+    Differences of tau are paired over partitions: at each length, then with the lengths together.
+    Of equal methods about 16 % would be named.
     """
-    taus: dict[tuple[str, str, int], dict[str, list[float]]] = {}
+    shared = {
+        (row.matrix, row.metric, row.partition, row.items_per_model): row.tau
+        for row in rows
+        if row.method == "random-shared"
+    }
+    by_length: dict[tuple[str, str, int], list[float]] = {}
+    by_pair: dict[tuple[str, str], dict[int, list[float]]] = {}
     for row in sorted(rows, key=lambda row: row.partition):
-        if row.items_per_model is not None:  # a length both were given
-            cell = taus.setdefault((row.matrix, row.metric, row.items_per_model), {})
-            cell.setdefault(row.method, []).append(row.tau)
-    worse = 0
-    for (matrix, metric, items), methods in sorted(taus.items()):
-        difference = np.subtract(methods["default"], methods["random-shared"])
-        error = difference.std(ddof=1) / np.sqrt(len(difference))
-        if difference.mean() < -error - 1e-9:  # not where both are equal but for rounding
-            worse += 1
-            print(f"worse: {matrix} {metric} at {items}: {difference.mean():.3f} ± {error:.3f}")
-    print(f"default worse than random-shared by over a standard error: {worse} of {len(taus)}")
+        if row.method != "default" or row.items_per_model is None:  # no length both were given
+            continue
+        key = (row.matrix, row.metric, row.partition, row.items_per_model)
+        difference = row.tau - shared[key]
+        by_length.setdefault((row.matrix, row.metric, row.items_per_model), []).append(difference)
+        pair = by_pair.setdefault((row.matrix, row.metric), {})
+        pair.setdefault(row.partition, []).append(difference)
+    over_lengths = {
+        (*pair, "all lengths"): [float(np.mean(each)) for each in found.values()]
+        for pair, found in by_pair.items()
+    }
+    for cells in (by_length, over_lengths):
+        worse = 0
+        for (matrix, metric, items), differences in sorted(cells.items()):
+            mean = float(np.mean(differences))
+            error = float(np.std(differences, ddof=1)) / np.sqrt(len(differences))
+            if mean < -error - 1e-9:  # not where both are equal but for rounding
+                worse += 1
+                print(f"worse: {matrix} {metric} at {items}: {mean:.3f} ± {error:.3f}")
+        print(f"default worse than random-shared by over a standard error: {worse} of {len(cells)}")
 
 
 def main() -> int:

@@ -30,6 +30,7 @@ NOISE_MODELS = 6
 # Least prior variance of a slope, as a share of the usual slopes' mean square.
 LEAST_SHARE = 0.02
 RIDGE = 1e-3
+_LEAST_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ def usual_slopes(
             gram += features.T @ (features * weight[:, None])
             pulled += features.T @ (weight * other.slope)
             halves.append((features, one, other))
+    if not gram[0, 0] > 0.0:  # no two models of a half differ: nothing can be said of any slope
+        return np.zeros(len(height)), _LEAST_VARIANCE
     by_feature = np.linalg.solve(gram + gram[0, 0] * penalty, pulled)
     usual = np.asarray((whole - centre) / spread @ by_feature)
     excess = [
@@ -118,7 +121,7 @@ def usual_slopes(
         for features, one, other in halves
     ]
     least = LEAST_SHARE * float((usual**2).mean())
-    return usual, max(float(np.mean(excess)), least, 1e-12)
+    return usual, max(float(np.mean(excess)), least, _LEAST_VARIANCE)
 
 
 def _features(height: FloatArray, noise: FloatArray, *, with_noise: bool) -> FloatArray:

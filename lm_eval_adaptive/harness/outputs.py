@@ -213,8 +213,7 @@ def _interval(score: float, half: float, lo: float, hi: float) -> list[float]:
 def run_warnings(session: Session, run: TaskRun) -> list[str]:
     """What the answers themselves give reason to say."""
     found = list(session.notices)
-    if not session.cold and session.adaptive.sampler == "auto":
-        found += _random_bank(session)
+    found += _random_bank(session)
     counts: Counter[str] = Counter()
     empty: Counter[str] = Counter()
     clipped: Counter[str] = Counter()
@@ -257,7 +256,8 @@ def run_warnings(session: Session, run: TaskRun) -> list[str]:
 
 
 def _random_bank(session: Session) -> list[str]:
-    if session.bank.info.selector != "random":
+    chosen = session.procedure.config.sampler == "auto"
+    if not chosen or session.bank.info.selector != "random":
         return []
     said = (
         "documents were drawn at random, the same for all models: what told the bank's calibration "

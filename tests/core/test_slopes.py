@@ -86,3 +86,16 @@ def test_few_models_give_finite_slopes_near_the_mean(models):
     _, expected, variance = usual(scores, theta)
     assert np.abs(expected - 0.1).max() < 0.1
     assert 0.0 < variance < 0.01
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_models_that_do_not_differ_or_items_without_noise_give_finite_slopes(noise):
+    rng = np.random.default_rng(10)
+    same = 0.5 + noise * rng.normal(size=(6, 40))
+    _, expected, variance = usual(same, np.zeros(6))
+    np.testing.assert_array_equal(expected, 0.0)
+    assert variance > 0.0
+    theta = np.linspace(-1.0, 1.0, 6)
+    _, expected, variance = usual(np.repeat(0.5 + 0.1 * theta[:, None], 40, axis=1), theta)
+    np.testing.assert_allclose(expected, 0.1, atol=1e-6)
+    assert variance > 0.0
