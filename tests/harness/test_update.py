@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -234,6 +235,8 @@ def test_difficulties_stay_unbiased_where_items_were_chosen_and_plain_means_bias
     for seed in range(6):
         old, new = world(np.random.default_rng(seed))
         bank = calibrate(matrix("c", old), task="t", metric="m", score_range=(0.0, 1.0))
+        # By information, whatever the bank would choose: random items bias nothing.
+        bank = replace(bank, info=replace(bank.info, selector="fisher", correction={}))
         part = adaptively(bank, new, 15)
         asked = np.isfinite(part).sum(axis=0) >= 5
         whole = expected_scores(extend(bank, matrix("n", new)))
@@ -260,7 +263,7 @@ def test_difficulties_stay_unbiased_where_items_were_chosen_and_plain_means_bias
     assert abs(bias["additive"]) > 0.02
     assert size["additive"] > 2.0 * size["model-based"]
     errors = {name: np.sqrt((np.concatenate(e) ** 2).mean()) for name, e in level_error.items()}
-    assert errors["model-based"] < 0.4 * errors["plain"]
+    assert errors["model-based"] < 0.35 * errors["plain"]
 
 
 @pytest.mark.parametrize("model", ["paper-1pl", "robust-2pl"])
