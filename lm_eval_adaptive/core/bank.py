@@ -320,6 +320,11 @@ def _info_from_json(raw: bytes, source: Path) -> BankInfo:
             f"bank {source} uses the response model {info.response_model!r}; this version knows "
             f"{', '.join(RESPONSE_MODELS)}; upgrade lm-eval-adaptive or recalibrate"
         )
+    if info.selector not in ("fisher", "random"):
+        raise BankError(
+            f"bank {source} has the selector {info.selector!r}, expected fisher or random; "
+            "recalibrate it"
+        )
     return info
 
 

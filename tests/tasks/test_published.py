@@ -291,7 +291,7 @@ def test_ranks_end_to_end(name, metric, local_tasks, task_logs, tmp_path):
             for model, share in ranked.items()
         ],
         tasks=[name],
-        adaptive=AdaptiveConfig(bank=str(bank), items_per_model=20),
+        adaptive=AdaptiveConfig(bank=str(bank), items_per_model=10),
         include_path=str(local_tasks),
         output_path=str(tmp_path / "out"),
     )
@@ -301,12 +301,12 @@ def test_ranks_end_to_end(name, metric, local_tasks, task_logs, tmp_path):
     assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle", "weak"]
     scores = [entry["score"] for entry in ranking["ranking"]]
     assert scores == sorted(scores, reverse=known.higher_is_better)
-    assert all(entry["items"] == 20 for entry in ranking["ranking"])
+    assert all(entry["items"] == 10 for entry in ranking["ranking"])
     # The harness's own file holds the raw value that the ranking used, document by document.
     (path,) = (tmp_path / "out").rglob(f"strong/**/samples_{name}_*.jsonl")
     rows = {row["doc_id"]: row for row in map(json.loads, path.read_text().splitlines())}
     trace = [step for step in ranking["trace"] if step["model"] == "strong"]
-    assert len(rows) == len(trace) == 20
+    assert len(rows) == len(trace) == 10
     for step in trace:
         assert rows[step["doc_id"]][metric] == pytest.approx(step["raw_score"])
         lo, hi = known.lo, known.hi
