@@ -13,9 +13,10 @@ import numpy as np
 
 from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
+from lm_eval_adaptive.core.holdout import hold_out, tested_together
 from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
-from lm_eval_adaptive.core.robust import MIN_CV_MODELS, corrected, hold_out, tested_together
+from lm_eval_adaptive.core.robust import MIN_CV_MODELS, corrected
 from lm_eval_adaptive.core.sampler import FisherSampler
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError

@@ -1,8 +1,8 @@
 """Models whose scores are known already: they join a ranking and are asked nothing.
 
-This module owns what is believed about a bank's calibration models; it imports numpy, scipy and the
-shape of estimates. A model that was scored on all of the bank's items has no sampling error on
-them; one that was scored on a part is estimated as a model under test would be.
+This module owns what is believed about a bank's calibration models; it imports numpy and the shape
+of estimates. A model that was scored on all of the bank's items has no sampling error on them; one
+that was scored on a part is estimated as a model under test would be.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import norm
-from scipy.stats import t as student
 
 from lm_eval_adaptive.core.posterior import Estimates
 from lm_eval_adaptive.core.ranker import pair_variance
@@ -72,7 +70,7 @@ def beside(own: Estimates, known: Estimates) -> Estimates:
     The errors of the two kinds are independent. What items have in common drops out of the
     difference of two models under test, but not of a difference to a recorded score; where
     ``own`` tells the variance of differences apart, those to known models get that of the score
-    itself, widened by the ratio of its interval to a normal one.
+    itself.
 
     Args:
         own: m models.
@@ -84,11 +82,10 @@ def beside(own: Estimates, known: Estimates) -> Estimates:
     m, k = len(own.theta), len(known.theta)
     pair_var = None
     if own.pair_var is not None:
-        heavier = float(student.ppf(0.975, own.interval_df) / norm.ppf(0.975)) ** 2
         across = np.diag(own.score_cov)[:, None] + np.diag(known.score_cov)[None, :]
         pair_var = np.zeros((m + k, m + k))
         pair_var[:m, :m] = own.pair_var
-        pair_var[:m, m:] = heavier * across
+        pair_var[:m, m:] = across
         pair_var[m:, :m] = pair_var[:m, m:].T
         pair_var[m:, m:] = pair_variance(known)
     return replace(

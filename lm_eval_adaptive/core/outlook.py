@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtri
 
-from lm_eval_adaptive.core.ranker import pair_variance
+from lm_eval_adaptive.core.ranker import errors_to_decide, pair_variance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,7 +124,7 @@ def _items_needed(
 ) -> float:
     """Items of each of the two models until their pair is decided, or known to be equivalent."""
     rule = procedure.config.rule
-    target = float(ndtri(1.0 - (1.0 - rule.confidence) / 2.0))
+    target = errors_to_decide(estimates, rule)
     sd = float(np.sqrt(variance[pair.a, pair.b]))
     gap = abs(float(estimates.level[pair.a] - estimates.level[pair.b]))
     # The nearer of the two goals: zero, or the margin, lies outside the interval.

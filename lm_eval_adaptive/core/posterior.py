@@ -21,6 +21,7 @@ from lm_eval_adaptive.core.response import (
 )
 from lm_eval_adaptive.core.widening import (
     INTERVAL_DF,
+    PAIR_DF,
     SCALE,
     SCALE_L,
     log_length,
@@ -59,6 +60,7 @@ class Estimates:
         pair_var: Variance of every difference of two levels, shape (m, m), where it is not that of
             ``level_cov``.
         interval_df: Degrees of freedom of score intervals; infinite for normal ones.
+        pair_df: Degrees of freedom of differences of two levels.
         misfit: How badly each model's answers fit, shape (m,), near 1 where they do; None where
             the response model does not tell.
         grid: Abilities of the posterior's grid, shape (g,), logits; None without one.
@@ -78,6 +80,7 @@ class Estimates:
     level_cov: FloatArray
     pair_var: FloatArray | None = None
     interval_df: float = math.inf
+    pair_df: float = math.inf
     misfit: FloatArray | None = None
     grid: FloatArray | None = None
     weights: FloatArray | None = None
@@ -192,6 +195,7 @@ class Posterior:
             np.diag(own),
             pair_var=pair_factor(answered) * (own[:, None] + own[None, :]),
             interval_df=INTERVAL_DF,
+            pair_df=PAIR_DF,
             grid=self.grid,
             weights=weights,
         )

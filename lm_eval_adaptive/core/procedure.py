@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, stdtrit
 
 from lm_eval_adaptive.core.known import beside, recorded
 from lm_eval_adaptive.core.paired import PairedPosterior
@@ -19,6 +19,7 @@ from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import (
     DecisionRule,
     allocation_value,
+    errors_to_decide,
     judge_pairs,
     pair_variance,
 )
@@ -376,7 +377,7 @@ class Procedure:
             return 1.0  # nothing is given up: other rules end the run
         now = float(pair_variance(estimates)[pair.a, pair.b])
         then = now * (n / self.max_items) ** VARIANCE_FALL
-        target = float(ndtri(1.0 - (1.0 - self.config.rule.confidence) / 2.0)) * np.sqrt(then)
+        target = errors_to_decide(estimates, self.config.rule) * np.sqrt(then)
         gap = abs(float(estimates.level[pair.a] - estimates.level[pair.b]))
         spread = np.sqrt(max(now - then, 1e-18))
         decided = float(ndtr((gap - target) / spread) + ndtr((-gap - target) / spread))
@@ -434,11 +435,12 @@ class Procedure:
         """
         if self.config.round_size is not None:
             return self.config.round_size
-        target = float(ndtri(1.0 - (1.0 - self.config.rule.confidence) / 2.0))
+        target = errors_to_decide(estimates, self.config.rule)
         most = 0.0
         for pair in self.pairs(state, estimates):
             if pair.required and pair.verdict == "undecided":
-                z = max(abs(float(ndtri(np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)))), 0.1)
+                p = np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)
+                z = max(abs(float(stdtrit(estimates.pair_df, p))), 0.1)
                 n = float(self._asked_least(state, pair))
                 most = max(most, n * ((target / z) ** 2 - 1.0))
         batch = self.config.batch

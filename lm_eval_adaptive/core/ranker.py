@@ -7,12 +7,13 @@ sees models as rows. Sources: pairwise confidence, adjacent stopping and allocat
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import stdtr, stdtrit
 
 from lm_eval_adaptive.errors import UsageError
 
@@ -105,7 +106,17 @@ def probability_better(level: FloatArray, cov: FloatArray) -> FloatArray:
     >>> round(float(p[0, 1]), 4)  # Phi(1)
     0.8413
     """
-    return probability_from(level, difference_variance(cov))
+    return probability_from(level, difference_variance(cov), math.inf)
+
+
+def better_by(estimates: Estimates) -> FloatArray:
+    """P(level_i > level_j) by what is believed, shape (m, m)."""
+    return probability_from(estimates.level, pair_variance(estimates), estimates.pair_df)
+
+
+def errors_to_decide(estimates: Estimates, rule: DecisionRule) -> float:
+    """How many of its errors a difference must be from zero for its pair to be decided."""
+    return float(stdtrit(estimates.pair_df, 1.0 - (1.0 - rule.confidence) / 2.0))
 
 
 def pair_variance(estimates: Estimates) -> FloatArray:
@@ -115,14 +126,20 @@ def pair_variance(estimates: Estimates) -> FloatArray:
     return difference_variance(estimates.level_cov)
 
 
-def probability_from(level: FloatArray, variance: FloatArray) -> FloatArray:
-    """P(level_i > level_j), shape (m, m), from the variances of differences, shape (m, m)."""
+def probability_from(level: FloatArray, variance: FloatArray, df: float) -> FloatArray:
+    """P(level_i > level_j), shape (m, m), under a Student t; normal with infinite ``df``.
+
+    Args:
+        level: Shape (m,).
+        variance: Variances of differences, the t's squared scale, shape (m, m).
+        df: Degrees of freedom.
+    """
     difference = level[:, None] - level[None, :]
     sd = np.sqrt(variance)
     with np.errstate(invalid="ignore", divide="ignore"):
         z = np.where(sd > 0.0, difference / sd, np.sign(difference) * np.inf)
     z = np.where(difference == 0.0, 0.0, z)
-    p = ndtr(np.abs(z))
+    p = stdtr(df, np.abs(z))
     return np.asarray(np.where(z >= 0.0, p, 1.0 - p))
 
 
@@ -188,7 +205,7 @@ def judge_pairs(
     if not every:
         return []
     required = required_pairs(ranked, rule.pairs, fixed)
-    p = probability_from(estimates.level, pair_variance(estimates))
+    p = better_by(estimates)
     p_values = np.array([2.0 * min(p[a, b], 1.0 - p[a, b]) for a, b in every])
     alpha = 1.0 - rule.confidence
     if rule.correction == "holm":
@@ -215,7 +232,10 @@ def _probability_within(estimates: Estimates, margin: float) -> FloatArray:
     """P(|score_i - score_j| < margin), shape (m, m)."""
     difference = estimates.score[:, None] - estimates.score[None, :]
     sd = np.sqrt(np.maximum(difference_variance(estimates.score_cov), 1e-300))
-    return np.asarray(ndtr((margin - difference) / sd) - ndtr((-margin - difference) / sd))
+    df = estimates.pair_df
+    return np.asarray(
+        stdtr(df, (margin - difference) / sd) - stdtr(df, (-margin - difference) / sd)
+    )
 
 
 def allocation_value(

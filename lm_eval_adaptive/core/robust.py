@@ -1,45 +1,41 @@
-"""``robust-2pl``: beliefs from the joint posterior, with errors that hold out of sample.
+"""``robust-2pl``: beliefs from pooled estimates, with errors that hold out of sample.
 
-This module owns the mean of the two views and the errors of scores and pairs; it imports numpy,
-scipy, the views, the joint posterior and the constants of the error model. Posterior errors are too
-small where a new model differs from all that calibrated, so they are widened: by constants common
-to all banks, and by a factor of the bank's own, found by testing its own calibration models as if
-they were new, and shrunk to 1.
+This module owns the errors of scores and pairs, and the bank's own correction; it imports numpy,
+scipy, the views, the pooled estimate, the tests of held-out models and the constants of the error
+model. Posterior errors are too small where a new model differs from all that calibrated, so they
+are widened: by constants common to all banks, and by a factor of the bank's own, found by testing
+its own calibration models as if they were new, and shrunk to 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaln
 
-from lm_eval_adaptive.core.calibration import calibrate_items
-from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
+from lm_eval_adaptive.core.holdout import drawn, hold_out
+from lm_eval_adaptive.core.pooled import pool
 from lm_eval_adaptive.core.posterior import Estimates
-from lm_eval_adaptive.core.sampler import SharedSampler
 from lm_eval_adaptive.core.views import fit_views
 from lm_eval_adaptive.core.widening import (
     INTERVAL_DF,
+    PAIR_DF,
+    PAIR_PLAIN,
     PAIR_VIEWS,
     SCALE,
     SCALE_L,
-    SHRINK,
-    SHRINK_L,
-    VIEWS,
     log_length,
     pair_factor,
+    score_extra,
 )
-from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.core.views import View
+    from lm_eval_adaptive.core.pooled import Pooled
 
     FloatArray = NDArray[np.float64]
 
@@ -56,21 +52,12 @@ LOG_SCALE_SD = 0.3
 RECORD_WEIGHT = 0.1
 # Fewer calibration models than this cannot be held out in groups.
 MIN_CV_MODELS = 8
-CV_LENGTHS = (10, 20, 40, 80)
-CV_REPEATS = 2
-CV_GROUP = 4
-# With very many calibration models, folds and groups are bounded: the rest adds nothing.
-CV_MAX_FOLDS = 6
-CV_MAX_GROUP = 8
 # Random shared items are asked in place of informative ones where these order held-out models by
-# less than LEAST_GAIN tau better, over tests of up to GAIN_LENGTHS items, and where held-out models
-# show less than LEAST_AGAIN of what slopes differ by between items; either alone is often chance.
+# less than LEAST_GAIN tau better, and where held-out models show less than LEAST_AGAIN of what
+# slopes differ by between items; either alone is often chance.
 LEAST_GAIN, LEAST_AGAIN = 0.03, 0.5
-GAIN_LENGTHS, GAIN_DRAWS = 40, 20
 # Least that is kept of the slopes' differences then.
 LEAST_SHARE = 0.1
-# A group of held-out models that lie further apart, sum of squares of theta, counts no more.
-MOST_APART = 8.0
 SELECTOR_NOTE = "auto took the selector"
 
 
@@ -104,33 +91,26 @@ class RobustPosterior:
         Returns:
             Estimates of all m models; the same whatever order the items were asked in.
         """
-        latents = tuple(latent_posterior(view, responses) for view in self.views)
-        scores, covs, fits = [], [], []
-        for latent in latents:
-            score, cov = full_scores(latent, responses)
-            scores.append(score)
-            covs.append(cov)
-            fits.append(misfit(latent, responses))
+        found = pool(self.views, responses)
         answered = np.isfinite(responses).sum(axis=1)
-        fit = np.mean(fits, axis=0)
-        phi = ((answered * fit + MISFIT_ITEMS) / (answered + MISFIT_ITEMS)) ** MISFIT_POWER
-        cov = np.mean(covs, axis=0) * np.sqrt(phi[:, None] * phi[None, :])
-        score = np.mean(scores, axis=0)
-        disagreement = scores[0] - scores[1]
-        logistic = latents[0]
+        phi = (answered * found.misfit + MISFIT_ITEMS) / (answered + MISFIT_ITEMS)
+        phi = phi**MISFIT_POWER
+        cov = found.cov * np.sqrt(phi[:, None] * phi[None, :])
+        logistic = found.latents[0]
         q = logistic.mean.shape[1]
         open_share = 1.0 - answered / responses.shape[1]
         return Estimates(
             theta=logistic.mean[:, 0],
             theta_se=np.sqrt(np.diag(logistic.cov)[::q]),
-            score=score,
-            score_cov=self._score_cov(score, cov, disagreement, answered, open_share),
-            level=score,
+            score=found.score,
+            score_cov=self._score_cov(found, cov, answered, open_share),
+            level=found.score,
             level_cov=cov,
-            pair_var=self._pair_var(cov, disagreement, answered),
+            pair_var=self._pair_var(found, cov, answered),
             interval_df=INTERVAL_DF,
-            misfit=fit,
-            latents=latents,
+            pair_df=PAIR_DF,
+            misfit=found.misfit,
+            latents=found.latents,
         )
 
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
@@ -142,229 +122,24 @@ class RobustPosterior:
 
     def _score_cov(
         self,
-        score: FloatArray,
+        found: Pooled,
         cov: FloatArray,
-        disagreement: FloatArray,
         answered: NDArray[np.int_],
         open_share: FloatArray,
     ) -> FloatArray:
         length = log_length(answered)
         factor = np.exp((self.log_scale + SCALE + SCALE_L * length) / 2.0)
-        extra = score_extra(score - self.mean, disagreement, length) * open_share
-        return np.asarray(
-            cov * factor[:, None] * factor[None, :] + np.diag(np.exp(self.log_scale) * extra)
-        )
+        extra = score_extra(found.score - self.mean, found.views_apart, found.plain_apart, length)
+        own = np.exp(self.log_scale) * extra * open_share
+        return np.asarray(cov * factor[:, None] * factor[None, :] + np.diag(own))
 
-    def _pair_var(
-        self, cov: FloatArray, disagreement: FloatArray, answered: NDArray[np.int_]
-    ) -> FloatArray:
+    def _pair_var(self, found: Pooled, cov: FloatArray, answered: NDArray[np.int_]) -> FloatArray:
         own = np.diag(cov)
         differ = np.maximum(own[:, None] + own[None, :] - 2.0 * cov, 0.0)
-        views = (disagreement[:, None] - disagreement[None, :]) ** 2
-        found = pair_factor(answered) * differ + PAIR_VIEWS * views
-        return np.asarray(np.exp(self.log_scale / 2.0) * found)
-
-
-def score_extra(deviation: FloatArray, disagreement: FloatArray, length: FloatArray) -> FloatArray:
-    """Variance of a score beyond its posterior's, before the bank's own factor; see the constants.
-
-    Args:
-        deviation: Score less the calibration models' mean, shape (m,).
-        disagreement: Difference of the two views' scores, shape (m,).
-        length: log(items / 20), shape (m,).
-    """
-    return np.asarray(
-        np.exp(SHRINK + SHRINK_L * length) * deviation**2 + np.exp(VIEWS) * disagreement**2
-    )
-
-
-def drawn(views: tuple[View, View], shares: Sequence[float] | None) -> tuple[View, View]:
-    """The views with their slopes drawn to the mean by a share each; None leaves them."""
-    if shares is None:
-        return views
-    return views[0].with_slopes_drawn(shares[0]), views[1].with_slopes_drawn(shares[1])
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Simulated tests of held-out calibration models; arrays have one entry per test.
-
-    Attributes:
-        length: Items asked.
-        items: Items there were.
-        estimate: Estimated full score.
-        truth: Full score.
-        variance: Posterior variance of the estimate, not widened.
-        disagreement: Difference of the two views.
-        mean: Mean full score of the models that calibrated.
-        misfit: Mean squared standardised residual of the answers.
-        order_gain: How much better tests order held-out models than as many random shared items
-            do, a difference of rank correlations (Kendall); 0 where no two were tested together.
-        slopes_again: What share of the slopes' differences between items the held-out models show
-            again, under each view; 1 where it is not known.
-    """
-
-    length: FloatArray
-    items: FloatArray
-    estimate: FloatArray
-    truth: FloatArray
-    variance: FloatArray
-    disagreement: FloatArray
-    mean: FloatArray
-    misfit: FloatArray
-    order_gain: float
-    slopes_again: tuple[float, float]
-
-
-def hold_out(
-    scores: FloatArray,
-    seed: int = 0,
-    levels: FloatArray | None = None,
-    shares: Sequence[float] | None = None,
-) -> HeldOut:
-    """Calibrate without a few models, test these as if they were new, and do so with all.
-
-    A model that misses cells is tested on the items it has a score of.
-
-    Args:
-        scores: Calibration scores, shape (C, n), in [0, 1], NaN where not asked.
-        seed: Seed of the groups.
-        levels: Mean scores of models whose items were chosen for them, shape (C,), NaN for others.
-            Such models calibrate and are not tested.
-        shares: With them, models are asked random shared items, and slopes are drawn to their mean;
-            see :func:`drawn`.
-
-    Returns:
-        A record per held-out model and test length.
-    """
-    rng, draws = np.random.default_rng(seed), np.random.default_rng(seed + 1)
-    models = len(scores)
-    rows: list[tuple[float, ...]] = []
-    gains: list[float] = []
-    again = np.zeros((2, 2))
-    for _ in range(CV_REPEATS):
-        folds = int(np.clip(round(models / CV_GROUP), 2, CV_MAX_FOLDS))
-        for group in np.array_split(rng.permutation(models), folds):
-            kept = np.setdiff1d(np.arange(models), group)
-            seen = np.isfinite(scores[kept]).any(axis=0)
-            calibration = scores[kept][:, seen]
-            known = None if levels is None else levels[kept]
-            try:
-                fit = calibrate_items(calibration, "robust-2pl", known)
-            except DataError:  # those kept do not differ; the held-out ones did
-                continue
-            views = fit_views(calibration, fit.theta, fit.items, known)
-            whole = group if levels is None else group[np.isnan(levels[group])]
-            for tested in tested_together(scores[:, seen], whole[:CV_MAX_GROUP]):
-                has = np.flatnonzero(np.isfinite(scores[tested][:, seen]).all(axis=0))
-                part = drawn((views[0].take(has), views[1].take(has)), shares)
-                truth = scores[tested][:, seen][:, has]
-                order = draws.permutation(len(has)) if shares is not None else None
-                found = _one_group(part, float(fit.mean_score.mean()), truth, order)
-                rows += found
-                if len(tested) > 1 and shares is None:
-                    gains.append(_order_gain(found, truth, draws))
-                    again += _slopes_again(part, fit.mean_score, truth)
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 8).T
-    ratio = [float(part / whole) if whole > 0.0 else 1.0 for part, whole in again]
-    length, items, estimate, known_score, variance, disagreement, means, fits = columns
-    return HeldOut(
-        length=length,
-        items=items,
-        estimate=estimate,
-        truth=known_score,
-        variance=variance,
-        disagreement=disagreement,
-        mean=means,
-        misfit=fits,
-        order_gain=float(np.mean(gains)) if gains else 0.0,
-        slopes_again=(ratio[0], ratio[1]),
-    )
-
-
-def _order_gain(
-    rows: list[tuple[float, ...]], truth: FloatArray, rng: np.random.Generator
-) -> float:
-    """How much better a group's tests order it than random shared items, over test lengths."""
-    full = truth.mean(axis=1)
-    found = []
-    for length in sorted({int(row[0]) for row in rows if row[0] <= GAIN_LENGTHS}):
-        estimate = np.array([row[2] for row in rows if int(row[0]) == length])
-        draws = [
-            _concordance(truth[:, rng.permutation(truth.shape[1])[:length]].mean(axis=1), full)
-            for _ in range(GAIN_DRAWS)
-        ]
-        found.append(_concordance(estimate, full) - float(np.mean(draws)))
-    return float(np.mean(found)) if found else 0.0
-
-
-def _concordance(estimate: FloatArray, truth: FloatArray) -> float:
-    a, b = np.triu_indices(len(truth), 1)
-    return float(np.mean(np.sign(estimate[a] - estimate[b]) * np.sign(truth[a] - truth[b])))
-
-
-def _slopes_again(
-    views: tuple[View, View], calibrated: FloatArray, truth: FloatArray
-) -> FloatArray:
-    """Regression of held-out models' own slopes on the views', in units of their mean.
-
-    Weighted over items by 1 / (noise + mean noise), over groups by how far their models lie apart.
-
-    Returns:
-        Sum of products and of squares under each view, shape (2, 2).
-    """
-    theta = truth.mean(axis=1) / max(float(calibrated.std()), 1e-9)
-    theta = theta - theta.mean()
-    apart = float(theta @ theta)
-    own = theta @ (truth - truth.mean(axis=0)) / max(float(calibrated.std()), 1e-9)
-    found = np.zeros((2, 2))
-    for row, view in enumerate(views):
-        weight = 1.0 / (view.noise + view.noise.mean())
-        weight = weight / weight.sum()
-        slope = view.slope / view.slope.mean()
-        slope = slope - weight @ slope
-        found[row] = weight @ (slope * own), apart * (weight @ slope**2)
-    return found * min(1.0, MOST_APART / max(apart, 1e-9))
-
-
-def tested_together(scores: FloatArray, group: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Held-out models as they can be tested: all at once, or by themselves if cells are missing."""
-    if len(group) and np.isfinite(scores[group]).all():
-        return [group]
-    return [group[[place]] for place in range(len(group))]
-
-
-def _one_group(
-    views: tuple[View, View], mean: float, truth: FloatArray, order: NDArray[np.intp] | None
-) -> list[tuple[float, ...]]:
-    """Records of one group's test, by informative items or in a given order of all items."""
-    m, n = truth.shape
-    lengths = [length for length in CV_LENGTHS if length < n]
-    responses = np.full((m, n), np.nan)
-    sampler = SharedSampler()
-    asked = 0
-    rows: list[tuple[float, ...]] = []
-    for length in lengths:
-        if order is None:
-            latents = tuple(latent_posterior(view, responses) for view in views)
-            # Chosen in blocks: the worth of items hardly depends on the answers.
-            wanted = dict.fromkeys(range(m), length - asked)
-            chosen = sampler.choose(wanted, latents, np.isnan(responses), None)[0]
-        else:
-            chosen = [int(item) for item in order[asked:length]]
-        responses[:, chosen] = truth[:, chosen]
-        asked = length
-        latents = tuple(latent_posterior(view, responses) for view in views)
-        found = [full_scores(latent, responses) for latent in latents]
-        score = np.mean([each[0] for each in found], axis=0)
-        variance = np.mean([np.diag(each[1]) for each in found], axis=0)
-        disagreement = found[0][0] - found[1][0]
-        fits = np.mean([misfit(latent, responses) for latent in latents], axis=0)
-        rows += [
-            (length, n, score[a], truth[a].mean(), variance[a], disagreement[a], mean, fits[a])
-            for a in range(m)
-        ]
-    return rows
+        variance = pair_factor(answered) * differ
+        for share, apart in ((PAIR_VIEWS, found.views_apart), (PAIR_PLAIN, found.plain_apart)):
+            variance += share * (apart[:, None] - apart[None, :]) ** 2
+        return np.asarray(np.exp(self.log_scale / 2.0) * variance)
 
 
 def cross_validated_correction(
@@ -397,8 +172,8 @@ def cross_validated_correction(
     length = np.log(held.length / 20.0)
     open_share = 1.0 - held.length / held.items
     error = held.estimate - held.truth
-    extra = score_extra(held.estimate - held.mean, held.disagreement, length) * open_share
-    base = np.exp(SCALE + SCALE_L * length) * held.variance + extra
+    extra = score_extra(held.estimate - held.mean, held.views_apart, held.plain_apart, length)
+    base = np.exp(SCALE + SCALE_L * length) * held.variance + extra * open_share
     grid = np.linspace(-2.0, 2.0, 81)
     tempered = [
         RECORD_WEIGHT * _student_log_density(error, base * np.exp(s)).sum()

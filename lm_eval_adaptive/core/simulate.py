@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Stop
-from lm_eval_adaptive.core.ranker import DecisionRule, pair_variance, probability_from
+from lm_eval_adaptive.core.ranker import DecisionRule, better_by, probability_from
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class _Exam:
         estimates: Estimates = procedure.estimate(state)
         return _Called(
             level=estimates.level,
-            p_better=probability_from(estimates.level, pair_variance(estimates)),
+            p_better=better_by(estimates),
             score=estimates.score,
             half_interval=estimates.score_half_interval,
             items=float(state.administered.mean()),
@@ -319,7 +319,7 @@ class _Exam:
                     length,
                     _Called(
                         level,
-                        probability_from(level, differ),
+                        probability_from(level, differ, np.inf),
                         level,
                         half,
                         float(length),

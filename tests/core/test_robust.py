@@ -13,6 +13,7 @@ from scipy.stats import binom
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate, refit
 from lm_eval_adaptive.core.joint import full_scores
+from lm_eval_adaptive.core.pooled import from_plain_means
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
 from lm_eval_adaptive.core.robust import RobustPosterior, cross_validated_correction
 from tests.core.helpers import (
@@ -65,8 +66,10 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     responses[2] = np.nan
     found = posterior.estimate(responses)
     scores, covs = zip(*(full_scores(each, responses) for each in found.latents), strict=True)
-    np.testing.assert_allclose(found.score, (scores[0] + scores[1]) / 2)
-    dv = scores[0] - scores[1]
+    by_views = (scores[0] + scores[1]) / 2
+    plain = from_plain_means(posterior.views[1], responses)
+    np.testing.assert_allclose(found.score, (by_views + plain) / 2)
+    dv, dp = scores[0] - scores[1], by_views - plain
     n = np.array([12, 8, 0])
     phi = ((n * found.misfit + 10) / (n + 10)) ** 1.25
     cov = (covs[0] + covs[1]) / 2 * np.sqrt(np.outer(phi, phi))
@@ -75,14 +78,16 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     scale = bank.info.correction["log_scale"]
     mean = np.mean([model.mean_score for model in bank.info.models])
     extra = np.exp(-5.6 - 0.45 * log_length) * (found.score - mean) ** 2 + np.exp(-0.5) * dv**2
+    extra += 0.1 * dp**2
     variance = np.exp(0.25 + 0.40 * log_length) * np.diag(cov) + extra * (1 - n / N)
     np.testing.assert_allclose(found.score_se**2, np.exp(scale) * variance)
     for a, b, least in ((0, 1, 8), (0, 2, 5), (1, 2, 5)):
         difference = cov[a, a] + cov[b, b] - 2 * cov[a, b]
-        expected = 0.98 * (least / 20) ** 0.25 * difference + 0.05 * (dv[a] - dv[b]) ** 2
+        expected = 0.68 * (least / 20) ** 0.25 * difference + 0.036 * (dv[a] - dv[b]) ** 2
+        expected += 0.11 * (dp[a] - dp[b]) ** 2
         assert found.pair_var[a, b] == pytest.approx(np.exp(scale / 2) * expected)
         assert found.pair_var[b, a] == pytest.approx(found.pair_var[a, b])
-    assert found.interval_df == 8.0
+    assert found.interval_df == found.pair_df == 8.0
 
 
 def test_the_banks_own_factor_widens_scores_by_itself_and_pairs_by_its_root(bank, posterior):
