@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 from scipy.special import expit
 
-from lm_eval_adaptive.core.slopes import usual_slopes
+from lm_eval_adaptive.core.slopes import NOISE_DF, usual_slopes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +35,6 @@ MAX_FACTORS = 10
 # than those that calibrated.
 PRIOR_SD = 2.0
 # Weight, in degrees of freedom, of the common noise in each item's own.
-LINEAR_NOISE_DF = 6.0
 LOGISTIC_NOISE_DF = 8.0
 # Passes that fill cells without a score from the factors found; few where a pass is slow.
 FILL_ROUNDS, FEW_FILL_ROUNDS = 8, 3
@@ -194,10 +193,10 @@ def _linear_view(scores: FloatArray, levels: FloatArray | None) -> View:
     seen = np.isfinite(scores).sum(axis=0)
     squares = np.nansum(residual**2, axis=0)
     common = squares.sum() / max(float((seen - 2).sum()), 1.0)
-    noise = (squares + LINEAR_NOISE_DF * common) / (np.maximum(seen - 2, 0) + LINEAR_NOISE_DF)
+    noise = (squares + NOISE_DF * common) / (np.maximum(seen - 2, 0) + NOISE_DF)
     noise = np.maximum(noise, 1e-9)
     usual, prior_var = usual_slopes(scores, t, height, noise)
-    found = _factors(residual, noise, LINEAR_NOISE_DF)
+    found = _factors(residual, noise, NOISE_DF)
     # Factors that happen to run along ability move an item's own slope as its noise does, so what
     # they explain still counts as noise here. An item that few models were asked knows less.
     counts = np.maximum(seen, 1)

@@ -136,7 +136,8 @@ def _new_runs(
     Raises:
         DataError: The runs are of another version or number of few-shot examples than the bank.
     """
-    from lm_eval_adaptive.harness.logs import exclude_runs, find_runs, score_matrix
+    from lm_eval_adaptive.harness.log_scores import score_matrix
+    from lm_eval_adaptive.harness.logs import exclude_runs, find_runs
 
     info = bank.info
     runs = exclude_runs(find_runs(options.samples, info.task), options.exclude_model)
@@ -243,7 +244,8 @@ def _declared_range(
 
 
 def _from_logs(options: CalibrateOptions) -> ItemBank:
-    from lm_eval_adaptive.harness.logs import exclude_runs, find_runs, score_matrix
+    from lm_eval_adaptive.harness.log_scores import score_matrix
+    from lm_eval_adaptive.harness.logs import exclude_runs, find_runs
 
     metric, filter_name = metric_and_filter(options.metric)
     runs = exclude_runs(find_runs(options.samples, options.task), options.exclude_model)

@@ -397,3 +397,22 @@ def _journal_document(
         "warnings": [],
         "trace": [],
     }
+
+
+def direction_of(ranking: Mapping[str, Any]) -> str:
+    """The metric's direction in words, "" where it is unknown."""
+    better = ranking["higher_is_better"]
+    return "" if better is None else "higher is better" if better else "lower is better"
+
+
+def valid_answers(view: TaskView) -> dict[str, list[Mapping[str, Any]]]:
+    """Answers that count, by model in ranking order."""
+    excluded = {each["doc_id"] for each in view.ranking.get("excluded", [])}
+    found: dict[str, list[Mapping[str, Any]]] = {
+        entry["model"]: [] for entry in view.ranking["ranking"]
+    }
+    for record in view.answers:
+        counts = record["score"] is not None and record["doc_id"] not in excluded
+        if counts and record["model"] in found:
+            found[record["model"]].append(record)
+    return found

@@ -187,7 +187,8 @@ def _matrices(namespace: argparse.Namespace) -> list[tuple[str, str, ScoreMatrix
 
 def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMatrix]:
     from lm_eval_adaptive.harness.config import metric_and_filter
-    from lm_eval_adaptive.harness.logs import find_runs, score_matrix
+    from lm_eval_adaptive.harness.log_scores import score_matrix
+    from lm_eval_adaptive.harness.logs import find_runs
     from lm_eval_adaptive.harness.scoring import KNOWN_DIRECTIONS, document_score
 
     name, filter_name = metric_and_filter(metric)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lm_eval_adaptive.core.identity import content_hash
 from lm_eval_adaptive.errors import DataError, UsageError
-from lm_eval_adaptive.harness.logs import exclude_runs, find_runs, score_matrix
+from lm_eval_adaptive.harness.log_scores import score_matrix
+from lm_eval_adaptive.harness.logs import exclude_runs, find_runs
 
 from ..fixtures.logs import (  # noqa: TID252  a package of the tests alone
     DATES,
