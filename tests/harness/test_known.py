@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Round
-from lm_eval_adaptive.core.ranker import DecisionRule
+from lm_eval_adaptive.core.ranker import DecisionRule, judge_pairs
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.harness.config import AdaptiveConfig
 from lm_eval_adaptive.harness.journal import read_journal
@@ -73,13 +74,13 @@ def test_only_pairs_with_the_new_model_are_waited_for(placed):
 def test_the_page_and_the_command_line_show_them(toy_bank, tmp_path):
     done = toy.command(
         "run", "--adaptive", "--tasks", toy.TASK, "--bank", toy_bank, *toy.candidate_words(NEW),
-        "--against", "cal-0.60,cal-0.30", "--output_path", tmp_path,
+        "--against", "cal-0.90,cal-0.30", "--output_path", tmp_path,
     )  # fmt: skip
     ranking = toy.ranking_of(tmp_path)
-    assert [entry["model"] for entry in ranking["ranking"]] == ["cal-0.60", "new", "cal-0.30"]
-    assert "cal-0.60" in done.stdout
-    assert "against:cal-0.30,cal-0.60" in ranking["signature"]
-    assert "cal-0.60" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [entry["model"] for entry in ranking["ranking"]] == ["cal-0.90", "new", "cal-0.30"]
+    assert "cal-0.90" in done.stdout
+    assert "against:cal-0.30,cal-0.90" in ranking["signature"]
+    assert "cal-0.90" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_choice_is_part_of_what_a_resumed_run_must_share(toy_bank, tmp_path):
@@ -185,15 +186,24 @@ def test_a_model_recorded_in_part_keeps_the_error_of_an_estimate():
 
 
 def test_what_items_have_in_common_does_not_drop_out_against_a_recorded_score():
-    """The error of a difference to a known model is at least that of the score itself."""
+    """The error of a difference to a known model is that of the score itself, not of a pair's.
+
+    So the pair is decided just where the score's 95 % interval leaves the recorded score out.
+    """
     bank, items, rng = bank_of("robust-2pl")
     procedure = Procedure(bank, [1.0, 1.0], ProcedureConfig(items_per_model=20), known=[4])
     scores = draw_scores(items, [0.1, 0.0], rng)
     state, _ = procedure.run(lambda row, chosen: [float(scores[row, i]) for i in chosen])
     estimates = procedure.estimate(state)
     assert estimates.pair_var is not None
-    assert estimates.pair_var[0, 2] > estimates.score_cov[0, 0]
-    assert estimates.pair_var[0, 2] == estimates.pair_var[2, 0]
+    assert estimates.pair_var[0, 2] == estimates.pair_var[2, 0] == estimates.score_cov[0, 0]
+    assert estimates.pair_var[0, 2] > estimates.pair_var[0, 1] / 2.0
+    half = estimates.score_half_interval[0]
+    level = estimates.score.copy()
+    for factor, verdict in ((1.0001, "a"), (0.9999, "undecided")):
+        level[0] = estimates.score[2] + factor * half
+        pairs = judge_pairs(replace(estimates, level=level), DecisionRule())
+        assert next(pair for pair in pairs if {pair.a, pair.b} == {0, 2}).verdict == verdict
 
 
 def test_known_models_change_nothing_of_the_others():

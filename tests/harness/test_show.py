@@ -296,7 +296,7 @@ def test_without_a_terminal_lines_come_with_decided_pairs_and_now_and_then(toy_b
 
         console = Console(file=io.StringIO(), width=80)
         outcome = run_toys(
-            toy_bank, tmp_path / folder, Progress(console, clock), confidence=1 - 1e-7, round_size=1
+            toy_bank, tmp_path / folder, Progress(console, clock), confidence=0.999, round_size=1
         )
         rounds = outcome.tasks[toy.TASK].ranking["trace"][-1]["round"]
         lines = console.file.getvalue().splitlines()
