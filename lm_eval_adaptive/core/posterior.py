@@ -16,7 +16,6 @@ from scipy.special import expit, log_expit, logit, stdtrit
 from lm_eval_adaptive.core.response import (
     expected_score,
     information,
-    log_likelihood,
     variance,
 )
 from lm_eval_adaptive.core.widening import (
@@ -109,17 +108,19 @@ class Estimates:
 class Posterior:
     """Beliefs about models from their responses, under one bank's parameters.
 
-    ``paper-1pl`` finds the mode of its concave quasi-posterior by Newton's method; the others
-    average over a grid of abilities.
+    ``paper-1pl`` finds the mode of its concave quasi-posterior by Newton's method,
+    ``bernoulli-2pl`` averages over a grid of abilities; ``robust-2pl`` has beliefs of its own, see
+    ``robust``.
 
     Args:
-        items: Parameters of the bank's n items.
+        items: Parameters of the bank's n items, under one of those two models.
         parameters: The response model's global parameters, as calibration returned them.
     """
 
     shared = False
 
     def __init__(self, items: ItemParameters, parameters: dict[str, float]) -> None:
+        assert items.model != "robust-2pl"
         self.items = items
         self.parameters = parameters
         self.is_paper = items.model == "paper-1pl"
@@ -151,8 +152,6 @@ class Posterior:
 
     def _log_likelihood(self, asked: NDArray[np.intp], scores: FloatArray) -> FloatArray:
         items = self.items
-        if items.model != "bernoulli-2pl":
-            return log_likelihood(self.grid, items.take(asked), scores)
         # y log mu + (1 - y) log(1 - mu) = y a (theta - b) + log(1 - mu), with noise 1.
         slope = items.discrimination[asked] * scores
         linear = slope.sum() * self.grid - (slope * items.difficulty[asked]).sum()
@@ -208,7 +207,13 @@ class Posterior:
         return np.asarray(each[~asked].sum(axis=0))
 
     def _estimate_paper(self, responses: FloatArray) -> Estimates:
-        """The paper's estimate: the mode, and SE = 1 / sqrt(sum of information at it)."""
+        """The paper's estimate: the mode, and SE = 1 / sqrt(sum of information at it).
+
+        The mode is that of the prior times the quasi-likelihood of the paper's mean and variance,
+        sum [y log mu + (1 - y) log(1 - mu)] / k (Wedderburn 1974): its slope is sum (y - mu) / k
+        and its curvature the paper's information exactly, and unlike the full normal density it
+        does not run off to infinity at scores of 0 and 1, where k mu (1 - mu) vanishes.
+        """
         prior_mean, prior_sd = self.parameters["prior_mean"], self.parameters["prior_sd"]
         theta = np.full(len(responses), prior_mean)
         theta_se = np.full(len(responses), prior_sd)

@@ -1,15 +1,15 @@
 """Response models: what score an item is expected to give a model of ability theta.
 
-This module owns the formulas of mean, variance, information and log-likelihood; it imports numpy
-and scipy only. Three models share one table of item parameters:
+This module owns the formulas of mean, variance and information; it imports numpy and scipy only.
+Three models share one table of item parameters:
 
 ``paper-1pl``
     mu = expit(theta - b), variance k mu (1 - mu), information mu (1 - mu) / k, with one k for the
     bank; ``discrimination`` is a = 1/sqrt(k) and ``noise`` is k. Source: Balkir et al. 2026, arXiv
     2601.13885, section "Continuous CAT".
 ``robust-2pl``
-    mu = expit(a (theta - b)), constant noise s per item (``noise`` is the standard deviation s),
-    Student t errors. V(theta) = s^2 + grad mu' Sigma grad mu adds what calibration leaves unsure.
+    mu = expit(a (theta - b)), constant noise s per item (``noise`` is the standard deviation s).
+    V(theta) = s^2 + grad mu' Sigma grad mu adds what calibration leaves unsure.
 ``bernoulli-2pl``
     mu = expit(a (theta - b)) is the probability of a score of 1; variance mu (1 - mu), ``noise``
     is 1, a multiplier of that variance.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from scipy.special import expit, log_expit
+from scipy.special import expit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 ResponseModelName = Literal["paper-1pl", "robust-2pl", "bernoulli-2pl"]
 RESPONSE_MODELS: tuple[str, ...] = get_args(ResponseModelName)
-
-# Degrees of freedom of robust-2pl's errors: heavy enough that one surprising answer cannot carry
-# the estimate away, light enough to lose little where answers behave (3 to 10 gave equal rankings).
-STUDENT_DF = 5.0
 
 
 @dataclass(frozen=True)
@@ -138,29 +134,3 @@ def information(theta: FloatArray, items: ItemParameters) -> FloatArray:
     if items.model == "bernoulli-2pl":
         return np.asarray(items.discrimination[None, :] ** 2 * slope / items.noise[None, :])
     return np.asarray((items.discrimination[None, :] * slope) ** 2 / variance(theta, items))
-
-
-def log_likelihood(theta: FloatArray, items: ItemParameters, scores: FloatArray) -> FloatArray:
-    """Log-likelihood of observed scores, up to a constant, at each ability.
-
-    ``paper-1pl`` uses the quasi-likelihood of its mean and variance,
-    sum [y log mu + (1 - y) log(1 - mu)] / k (Wedderburn 1974): its slope is sum (y - mu) / k and
-    its curvature the paper's information exactly, and unlike the full normal density it does not
-    run off to infinity at scores of 0 and 1, where k mu (1 - mu) vanishes.
-
-    Args:
-        theta: Abilities, shape (g,), logits.
-        items: The n items asked.
-        scores: Their scores, shape (n,), in [0, 1].
-
-    Returns:
-        Shape (g,).
-    """
-    logits = _logits(theta, items)
-    if items.model in ("paper-1pl", "bernoulli-2pl"):
-        each = scores[None, :] * log_expit(logits) + (1.0 - scores[None, :]) * log_expit(-logits)
-        return np.asarray((each / items.noise[None, :]).sum(axis=1))
-    scale2 = variance(theta, items)
-    residual2 = (scores[None, :] - expit(logits)) ** 2
-    each = -0.5 * (STUDENT_DF + 1.0) * np.log1p(residual2 / (STUDENT_DF * scale2))
-    return np.asarray((each - 0.5 * np.log(scale2)).sum(axis=1))
