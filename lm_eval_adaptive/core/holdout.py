@@ -59,6 +59,7 @@ class HeldOut:
         views_apart: Difference of the two views.
         plain_apart: Difference of their mean and the estimate from plain means.
         mean: Mean full score of the models that calibrated.
+        models: How many calibrated.
         misfit: Mean squared standardised residual of the answers.
         order_gain: How much better tests order held-out models than as many random shared items
             do, a difference of rank correlations (Kendall); 0 where no two were tested together.
@@ -74,6 +75,7 @@ class HeldOut:
     views_apart: FloatArray
     plain_apart: FloatArray
     mean: FloatArray
+    models: FloatArray
     misfit: FloatArray
     order_gain: float
     slopes_again: tuple[float, float]
@@ -123,14 +125,25 @@ def hold_out(
                 part = drawn((views[0].take(has), views[1].take(has)), shares)
                 truth = scores[tested][:, seen][:, has]
                 order = draws.permutation(len(has)) if shares is not None else None
-                found = _one_group(part, float(fit.mean_score.mean()), truth, order)
+                found = _one_group(part, fit.mean_score, truth, order)
                 rows += found
                 if len(tested) > 1 and shares is None:
                     gains.append(_order_gain(found, truth, draws))
                     again += _slopes_again(part, fit.mean_score, truth)
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 9).T
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 10).T
     ratio = [float(part / whole) if whole > 0.0 else 1.0 for part, whole in again]
-    length, items, estimate, known_score, variance, views_apart, plain_apart, means, fits = columns
+    (
+        length,
+        items,
+        estimate,
+        known_score,
+        variance,
+        views_apart,
+        plain_apart,
+        means,
+        kept_models,
+        fits,
+    ) = columns
     return HeldOut(
         length=length,
         items=items,
@@ -140,6 +153,7 @@ def hold_out(
         views_apart=views_apart,
         plain_apart=plain_apart,
         mean=means,
+        models=kept_models,
         misfit=fits,
         order_gain=float(np.mean(gains)) if gains else 0.0,
         slopes_again=(ratio[0], ratio[1]),
@@ -199,7 +213,10 @@ def tested_together(scores: FloatArray, group: NDArray[np.intp]) -> list[NDArray
 
 
 def _one_group(
-    views: tuple[View, View], mean: float, truth: FloatArray, order: NDArray[np.intp] | None
+    views: tuple[View, View],
+    calibrated: FloatArray,
+    truth: FloatArray,
+    order: NDArray[np.intp] | None,
 ) -> list[tuple[float, ...]]:
     """Records of one group's test, by informative items or in a given order of all items."""
     m, n = truth.shape
@@ -223,7 +240,8 @@ def _one_group(
             np.diag(found.cov),
             found.views_apart,
             found.plain_apart,
-            np.full(m, mean),
+            np.full(m, calibrated.mean()),
+            np.full(m, len(calibrated)),
             found.misfit,
         )
         rows += [(length, n, *each) for each in zip(*columns, strict=True)]

@@ -20,12 +20,15 @@ from lm_eval_adaptive.core.pooled import pool
 from lm_eval_adaptive.core.posterior import Estimates
 from lm_eval_adaptive.core.views import fit_views
 from lm_eval_adaptive.core.widening import (
+    FEW,
     INTERVAL_DF,
     PAIR_DF,
+    PAIR_FEW,
     PAIR_PLAIN,
     PAIR_VIEWS,
     SCALE,
     SCALE_L,
+    lack_of_models,
     log_length,
     pair_factor,
     score_extra,
@@ -76,7 +79,10 @@ class RobustPosterior:
         views = fit_views(bank.scores, theta, bank.parameters, bank.levels)
         self.views = drawn(views, bank.info.correction.get("slopes"))
         self.mean = float(np.mean([model.mean_score for model in bank.info.models]))
-        self.log_scale = float(bank.info.correction.get("log_scale", 0.0))
+        log_scale = float(bank.info.correction.get("log_scale", 0.0))
+        lack = lack_of_models(len(bank.info.models))
+        self.score_scale = log_scale + FEW * lack
+        self.pair_scale = log_scale / 2.0 + PAIR_FEW * lack
         held_out = bank.info.correction
         self.usual_misfit = float(held_out.get("misfit", MISFIT_MEAN)) + 2.0 * float(
             held_out.get("misfit_sd", MISFIT_SD)
@@ -128,9 +134,9 @@ class RobustPosterior:
         open_share: FloatArray,
     ) -> FloatArray:
         length = log_length(answered)
-        factor = np.exp((self.log_scale + SCALE + SCALE_L * length) / 2.0)
+        factor = np.exp((self.score_scale + SCALE + SCALE_L * length) / 2.0)
         extra = score_extra(found.score - self.mean, found.views_apart, found.plain_apart, length)
-        own = np.exp(self.log_scale) * extra * open_share
+        own = np.exp(self.score_scale) * extra * open_share
         return np.asarray(cov * factor[:, None] * factor[None, :] + np.diag(own))
 
     def _pair_var(self, found: Pooled, cov: FloatArray, answered: NDArray[np.int_]) -> FloatArray:
@@ -139,7 +145,7 @@ class RobustPosterior:
         variance = pair_factor(answered) * differ
         for share, apart in ((PAIR_VIEWS, found.views_apart), (PAIR_PLAIN, found.plain_apart)):
             variance += share * (apart[:, None] - apart[None, :]) ** 2
-        return np.asarray(np.exp(self.log_scale / 2.0) * variance)
+        return np.asarray(np.exp(self.pair_scale) * variance)
 
 
 def cross_validated_correction(
@@ -174,6 +180,7 @@ def cross_validated_correction(
     error = held.estimate - held.truth
     extra = score_extra(held.estimate - held.mean, held.views_apart, held.plain_apart, length)
     base = np.exp(SCALE + SCALE_L * length) * held.variance + extra * open_share
+    base = base * np.exp(FEW * np.array([lack_of_models(int(each)) for each in held.models]))
     grid = np.linspace(-2.0, 2.0, 81)
     tempered = [
         RECORD_WEIGHT * _student_log_density(error, base * np.exp(s)).sum()

@@ -16,6 +16,7 @@ from lm_eval_adaptive.core.joint import full_scores
 from lm_eval_adaptive.core.pooled import from_plain_means
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
 from lm_eval_adaptive.core.robust import RobustPosterior, cross_validated_correction
+from lm_eval_adaptive.core.widening import lack_of_models
 from tests.core.helpers import (
     FactorBenchmark,
     make_items,
@@ -76,16 +77,17 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     np.testing.assert_allclose(found.level_cov, cov)
     log_length = np.log(np.maximum(n, 5) / 20)
     scale = bank.info.correction["log_scale"]
+    lack = 1 / 14 - 1 / 17  # 14 models calibrated
     mean = np.mean([model.mean_score for model in bank.info.models])
     extra = np.exp(-5.6 - 0.45 * log_length) * (found.score - mean) ** 2 + np.exp(-0.5) * dv**2
     extra += 0.1 * dp**2
     variance = np.exp(0.25 + 0.40 * log_length) * np.diag(cov) + extra * (1 - n / N)
-    np.testing.assert_allclose(found.score_se**2, np.exp(scale) * variance)
+    np.testing.assert_allclose(found.score_se**2, np.exp(scale + 6 * lack) * variance)
     for a, b, least in ((0, 1, 8), (0, 2, 5), (1, 2, 5)):
         difference = cov[a, a] + cov[b, b] - 2 * cov[a, b]
         expected = 0.68 * (least / 20) ** 0.25 * difference + 0.036 * (dv[a] - dv[b]) ** 2
         expected += 0.11 * (dp[a] - dp[b]) ** 2
-        assert found.pair_var[a, b] == pytest.approx(np.exp(scale / 2) * expected)
+        assert found.pair_var[a, b] == pytest.approx(np.exp(scale / 2 + 3 * lack) * expected)
         assert found.pair_var[b, a] == pytest.approx(found.pair_var[a, b])
     assert found.interval_df == found.pair_df == 8.0
 
@@ -206,6 +208,31 @@ def test_score_intervals_cover_and_half_of_them_do_not():
     least = binom.ppf(0.005, 120, 0.95)
     assert inside >= least
     assert halved < least
+
+
+def test_intervals_from_a_bank_of_four_models_cover_and_would_not_with_the_errors_of_seventeen():
+    """What four models do not know of the items, their own errors do not tell: 120 intervals."""
+    rng = np.random.default_rng(8)
+    inside = narrow = 0
+    for _ in range(12):
+        made = FactorBenchmark(rng, 100, loading=0.12)
+        config = ProcedureConfig(items_per_model=20, round_size=None)
+        procedure = Procedure(made.bank(rng, 4), np.ones(10), config)
+        scores = made.draw(rng.normal(size=10), rng)
+        state, _ = procedure.run(lambda row, items, y=scores: y[row, list(items)].tolist())
+        found = procedure.estimate(state)
+        off = np.abs(found.score - scores.mean(axis=1))
+        inside += int((off <= found.score_half_interval).sum())
+        as_of_many = np.exp(6 * (1 / 4 - 1 / 17) / 2)
+        narrow += int((off <= found.score_half_interval / as_of_many).sum())
+    least = binom.ppf(0.005, 120, 0.95)
+    assert inside >= least
+    assert narrow < least
+
+
+@pytest.mark.parametrize(("models", "lack"), [(3, 1 / 4 - 1 / 17), (8, 1 / 8 - 1 / 17), (40, 0.0)])
+def test_errors_grow_as_calibration_models_lack(models, lack):
+    assert lack_of_models(models) == pytest.approx(lack)
 
 
 def test_a_missing_fifth_of_the_calibration_moves_estimates_little():
