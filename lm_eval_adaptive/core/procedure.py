@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
+from scipy.special import stdtr, stdtrit
 
 from lm_eval_adaptive.core.known import beside, recorded
 from lm_eval_adaptive.core.paired import PairedPosterior
@@ -370,7 +370,8 @@ class Procedure:
         """Chance that an undecided pair is decided when its models have ``max_items`` each.
 
         The variance V of a difference falls about as n^-0.6. Seen from now, the difference found
-        then is normal about today's, with what V will have fallen by as its variance.
+        then lies about today's with what V will have fallen by as its variance, and the
+        distribution of differences, Student or normal.
         """
         n = max(self._asked_least(state, pair), 1)
         if n >= self.max_items:
@@ -380,11 +381,12 @@ class Procedure:
         target = errors_to_decide(estimates, self.config.rule) * np.sqrt(then)
         gap = abs(float(estimates.level[pair.a] - estimates.level[pair.b]))
         spread = np.sqrt(max(now - then, 1e-18))
-        decided = float(ndtr((gap - target) / spread) + ndtr((-gap - target) / spread))
+        df = estimates.pair_df
+        decided = stdtr(df, (gap - target) / spread) + stdtr(df, (-gap - target) / spread)
         margin = self.config.rule.equivalence
         if margin > 0.0 and gap < margin:
             return 1.0  # it may yet come out equivalent
-        return decided
+        return float(decided)
 
     def _asked_least(self, state: RunState, pair: Pair) -> int:
         """Items answered by the one of two models that was asked less, of those under test."""
