@@ -47,7 +47,8 @@ def test_ranks_models_of_known_order_with_a_part_of_the_documents(finished):
     ranking = found["ranking"][toy.TASK]
     assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle", "weak"]
     assert ranking["stop_reason"] == "decided"
-    assert ranking["fraction"] < 0.2
+    # Eight models calibrated the toy bank, which makes errors wider by a fifth: more is asked.
+    assert ranking["fraction"] < 0.25
     required = [pair for pair in ranking["pairs"] if pair["required"]]
     assert [pair["verdict"] for pair in required] == ["a", "a"]
 
