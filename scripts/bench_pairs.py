@@ -4,7 +4,7 @@ Runs ``simulate`` over (matrix, metric) pairs in ``../shared/scores`` (or ``--sc
 a table per pair and the means::
 
     python scripts/bench_pairs.py --seed 5000                 # the 13 pairs, all methods
-    python scripts/bench_pairs.py --others --partitions 8     # all other pairs of 15 models or more
+    python scripts/bench_pairs.py --others --partitions 20    # all other pairs of 15 models or more
     python scripts/bench_pairs.py --few                       # tau against calibration models
     python scripts/bench_pairs.py --only wmt24_en-cs:esa alpaca_text:fkgl --seed 2000
 

@@ -1,8 +1,8 @@
 """How much wider errors are than a posterior says, for models it has not seen.
 
 This module owns the constants of the error model and imports nothing but numpy. They were fitted on
-simulated tests of held-out calibration models, pooled over 13 real score matrices; the test lengths
-enter as l = log(items / 20).
+simulated tests of held-out calibration models, pooled over 13 real score matrices, but for PLAIN,
+which is a guess that left coverage as it was; the test lengths enter as l = log(items / 20).
 
 Error of a score: variance e^(SCALE + SCALE_L l) SE^2, plus, where there are several estimates
 (``robust-2pl``), (e^(SHRINK + SHRINK_L l) (score - mean)^2 + e^VIEWS dv^2 + PLAIN dp^2) times the

@@ -74,13 +74,13 @@ def test_only_pairs_with_the_new_model_are_waited_for(placed):
 def test_the_page_and_the_command_line_show_them(toy_bank, tmp_path):
     done = toy.command(
         "run", "--adaptive", "--tasks", toy.TASK, "--bank", toy_bank, *toy.candidate_words(NEW),
-        "--against", "cal-0.90,cal-0.30", "--output_path", tmp_path,
+        "--against", "cal-0.60,cal-0.30", "--output_path", tmp_path,
     )  # fmt: skip
     ranking = toy.ranking_of(tmp_path)
-    assert [entry["model"] for entry in ranking["ranking"]] == ["cal-0.90", "new", "cal-0.30"]
-    assert "cal-0.90" in done.stdout
-    assert "against:cal-0.30,cal-0.90" in ranking["signature"]
-    assert "cal-0.90" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [entry["model"] for entry in ranking["ranking"]] == ["cal-0.60", "new", "cal-0.30"]
+    assert "cal-0.60" in done.stdout
+    assert "against:cal-0.30,cal-0.60" in ranking["signature"]
+    assert "cal-0.60" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_choice_is_part_of_what_a_resumed_run_must_share(toy_bank, tmp_path):

@@ -30,9 +30,10 @@ def run(bank, output, models=None, **adaptive):
     )
 
 
-# A short warm-up and a high level, so that the adaptive part has something to do.
-RULES = {"min_items": 6, "confidence": 0.9999, "round_size": 2}
-RULE_WORDS = ["--min_items", "6", "--confidence", "0.9999", "--round_size", "2"]
+# A short warm-up and a high level, so that the adaptive part has something to do: under Student's t_8
+# 0.999 asks for 2.2 times the errors that 0.95 asks for.
+RULES = {"min_items": 6, "confidence": 0.999, "round_size": 2}
+RULE_WORDS = ["--min_items", "6", "--confidence", "0.999", "--round_size", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +48,7 @@ def test_ranks_models_of_known_order_with_a_part_of_the_documents(finished):
     ranking = found["ranking"][toy.TASK]
     assert [entry["model"] for entry in ranking["ranking"]] == ["strong", "middle", "weak"]
     assert ranking["stop_reason"] == "decided"
-    # Eight models calibrated the toy bank: errors of pairs are wider by a tenth than with 17.
-    assert ranking["fraction"] < 0.25
+    assert ranking["fraction"] < 0.2
     required = [pair for pair in ranking["pairs"] if pair["required"]]
     assert [pair["verdict"] for pair in required] == ["a", "a"]
 
@@ -203,7 +203,7 @@ def test_resume_from_the_command_line_needs_the_folder_alone(toy_bank, tmp_path)
 
 def test_resume_under_another_option_names_the_difference(toy_bank, finished):
     _, folder = finished
-    with pytest.raises(DataError, match=r"adaptive\.confidence was 0\.9999 .* is 0\.9 now"):
+    with pytest.raises(DataError, match=r"adaptive\.confidence was 0\.999 .* is 0\.9 now"):
         simple_evaluate(
             toy.models(),
             [toy.TASK],
