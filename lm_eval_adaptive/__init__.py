@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "AdaptiveConfig": "lm_eval_adaptive.harness.config",
+    "AdaptiveConfig": "lm_eval_adaptive.run.config",
     "AdaptiveError": "lm_eval_adaptive.errors",
-    "CandidateSpec": "lm_eval_adaptive.harness.config",
+    "CandidateSpec": "lm_eval_adaptive.run.config",
     "ItemBank": "lm_eval_adaptive.core.bank",
     "ScoreMatrix": "lm_eval_adaptive.core.matrix",
     "calibrate": "lm_eval_adaptive.core.build",
     "rank": "lm_eval_adaptive.core.rank",
     "read_scores": "lm_eval_adaptive.core.matrix",
-    "simple_evaluate": "lm_eval_adaptive.harness.run",
+    "simple_evaluate": "lm_eval_adaptive.run.loop",
 }
 
 __all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604  names only

@@ -132,7 +132,7 @@ def main() -> int:
             for i in range(args.models)
         ]
         ends: list[float] = []
-        import lm_eval_adaptive.harness.run as module
+        import lm_eval_adaptive.run.loop as module
 
         play = module.AdaptiveRun._play  # noqa: SLF001
 

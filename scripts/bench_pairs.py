@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from lm_eval_adaptive.cli.simulate import show
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.core.simulate import METHODS, Plan, Row, complete_part, simulate, summarise
-from lm_eval_adaptive.harness.simulate_cli import show
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = (

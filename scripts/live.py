@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from run_records_models import CONCURRENT, WEIGHTS, Server
 
-from lm_eval_adaptive.harness.cli import main
+from lm_eval_adaptive.cli.main import main
 
 
 def models(ports: tuple[int, int]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.harness.scoring import CORPUS_METRICS, document_score
+from lm_eval_adaptive.host.scoring import CORPUS_METRICS, document_score
 from lm_eval_adaptive.metrics import METRICS, register
 
 if TYPE_CHECKING:

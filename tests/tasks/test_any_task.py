@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lm_eval_adaptive.harness.cli import main
+from lm_eval_adaptive.cli.main import main
 from tests.tasks import documents, fakes
 
 CALIBRATION = {f"cal-{share}": share / 100 for share in (15, 30, 45, 60, 75, 90)}

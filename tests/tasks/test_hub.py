@@ -7,10 +7,11 @@ import json
 
 import pytest
 
+from lm_eval_adaptive.banks import hub
+from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address, parse_address
+from lm_eval_adaptive.cli import main as cli
+from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.errors import BankError
-from lm_eval_adaptive.harness import cli, hub
-from lm_eval_adaptive.harness.cli import main
-from lm_eval_adaptive.harness.hub import fetch_bank, is_hub_address, parse_address
 
 BYTES = b"PAR1 a bank PAR1"
 ZOO = [{"question": f"number {k}", "answer": f"It is {k} and no other"} for k in range(30)]
@@ -147,7 +148,7 @@ class TestWhereABankIsNamed:
 
     @pytest.fixture
     def zoo(self, tmp_path, monkeypatch):
-        from lm_eval_adaptive.harness.init_task import TaskWish, init_task
+        from lm_eval_adaptive.cli.init_task import TaskWish, init_task
 
         monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
         data = tmp_path / "zoo.jsonl"

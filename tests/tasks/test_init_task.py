@@ -8,8 +8,8 @@ import json
 import pandas as pd
 import pytest
 
+from lm_eval_adaptive.cli.init_task import TaskWish, add_parser, init_task
 from lm_eval_adaptive.errors import DataError, UsageError
-from lm_eval_adaptive.harness.init_task import TaskWish, add_parser, init_task
 from lm_eval_adaptive.metrics import METRICS
 from tests.tasks import fakes
 

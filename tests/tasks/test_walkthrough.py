@@ -30,7 +30,7 @@ def program(folder):
     binaries.mkdir()
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lm_eval_adaptive.harness.cli import main\n"
+        "from lm_eval_adaptive.cli.main import main\n"
         "sys.exit(main())\n"
     )
     (binaries / "run.py").write_text(code, encoding="utf-8")

@@ -1,0 +1,374 @@
+"""The options of this package's commands, added to the harness's own parser.
+
+This module owns names, defaults and help of the options; what a command does is the command line's
+business. It imports everything heavy inside functions, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CANDIDATES = "_candidates"
+_RUN_EXAMPLES = textwrap.dedent("""
+    adaptive examples (lm-eval-adaptive):
+      # Rank two models on a task that has a bank
+      $ lm-eval-adaptive run --adaptive --tasks records_to_text \\
+          --model hf --model_args pretrained=org/a --model hf --model_args pretrained=org/b
+
+      # Rank the models of a file, with a bank of one's own, at most 40 items each
+      $ lm-eval-adaptive run --adaptive --tasks my_task --bank my_task.bank.parquet \\
+          --models candidates.yaml --max_items 40 --output_path out
+
+      # Go on with a run that was interrupted
+      $ lm-eval-adaptive run --adaptive --resume out
+""")
+
+
+class _ModelAction(argparse.Action):
+    """``--model`` as the harness has it, which also opens a new candidate."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        del parser, option_string
+        setattr(namespace, self.dest, values)
+        _candidates(namespace).append({"model": values})
+
+
+class _CandidateAction(argparse.Action):
+    """An option that belongs to the ``--model`` before it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        key = {"model_name": "name", "model_cost": "cost"}[self.dest]
+        opened = _candidates(namespace)
+        if not opened:
+            parser.error(f"{option_string} belongs to the --model before it, and there is none")
+        opened[-1][key] = values
+
+
+def _candidates(namespace: argparse.Namespace) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = vars(namespace).setdefault(CANDIDATES, [])
+    return found
+
+
+def _model_args_action() -> type[argparse.Action]:
+    from lm_eval._cli.utils import MergeDictAction
+
+    class ModelArgsAction(MergeDictAction):  # type: ignore[misc]  # the harness is untyped
+        """``--model_args`` as the harness has it, kept for the candidate as well."""
+
+        def __call__(
+            self,
+            parser: argparse.ArgumentParser,
+            namespace: argparse.Namespace,
+            values: str | Sequence[Any] | None,
+            option_string: str | None = None,
+        ) -> None:
+            own = argparse.Namespace()
+            super().__call__(parser, own, values, option_string)
+            merged = {**(getattr(namespace, self.dest, None) or {}), **vars(own).get(self.dest, {})}
+            setattr(namespace, self.dest, merged)
+            opened = _candidates(namespace)
+            if opened:
+                mine = opened[-1].setdefault("model_args", {})
+                mine.update(vars(own).get(self.dest, {}))
+
+    return ModelArgsAction
+
+
+def _range(text: str) -> tuple[float, float]:
+    from lm_eval_adaptive.banks.calibrate import parse_range
+
+    return parse_range(text)
+
+
+def add_run_options(run: argparse.ArgumentParser) -> None:
+    """Options of adaptive runs, added to the harness's ``run``."""
+    # Re-adding an option with conflict_handler="resolve" takes its strings from the old action.
+    run.conflict_handler = "resolve"
+    quiet = argparse.SUPPRESS
+    models = run.add_argument_group("several models (lm-eval-adaptive)")
+    models.add_argument(
+        "--model",
+        "-M",
+        action=_ModelAction,
+        default=None,
+        metavar="<model>",
+        help="Model type (default: hf). With --adaptive it may be repeated: each opens a candidate",
+    )
+    models.add_argument(
+        "--model_args",
+        "-a",
+        nargs="+",
+        action=_model_args_action(),
+        default=None,
+        metavar="<arg>",
+        help="Model arguments as key=val,key2=val2; with --adaptive those of the --model before it",
+    )
+    models.add_argument(
+        "--model_name",
+        action=_CandidateAction,
+        default=quiet,
+        metavar="<name>",
+        help="Name of the --model before it in the ranking, e.g. --model_name small",
+    )
+    models.add_argument(
+        "--model_cost",
+        action=_CandidateAction,
+        default=quiet,
+        metavar="<cost>|<input>,<output>",
+        help="Cost of one item of the --model before it, any unit, e.g. --model_cost 0.02; or its "
+        "prices of a million input and output tokens, e.g. --model_cost 0.15,0.6",
+    )
+    models.add_argument(
+        "--models",
+        default=quiet,
+        metavar="<file>",
+        help="YAML list of {name, model, model_args, cost, gen_kwargs, apply_chat_template, "
+        "system_instruction, batch_size, device}",
+    )
+    own = run.add_argument_group("adaptive (lm-eval-adaptive)")
+    own.add_argument(
+        "--adaptive",
+        action="store_true",
+        default=quiet,
+        help="Rank the models by asking each only the documents that tell most",
+    )
+    own.add_argument(
+        "--bank",
+        action="append",
+        default=quiet,
+        metavar="<path>|<task>[:<metric>]=<path>",
+        help="Bank to use, a file or hf://org/dataset/path@revision#sha256; default: the one the "
+        "task's metadata.adaptive.bank names. none ranks without any calibration: all models are "
+        "asked the same documents, and paired differences decide",
+    )
+    own.add_argument(
+        "--range",
+        default=quiet,
+        metavar="<lo>,<hi>",
+        help="With --bank none: the metric's lowest and highest value, e.g. --range 0,100; "
+        "default: the task's metadata.adaptive.range, or what is known of the metric",
+    )
+    own.add_argument(
+        "--stratify",
+        default=quiet,
+        metavar="<column>",
+        help="With --bank none: spread the order over this column of the documents, e.g. "
+        "--stratify domain; default: over their lengths",
+    )
+    own.add_argument(
+        "--against",
+        default=quiet,
+        metavar="all|<name>,<name>",
+        help="Models of the bank that join the ranking with their recorded scores and are asked "
+        "nothing, e.g. --against all",
+    )
+    own.add_argument(
+        "--metric",
+        action="append",
+        default=quiet,
+        metavar="<name>[,<filter>]",
+        help="Metric to rank by, e.g. --metric rougeL,none; default: the bank's. Repeated: a "
+        "ranking by each, from one set of answers",
+    )
+    own.add_argument(
+        "--confidence",
+        type=float,
+        default=quiet,
+        metavar="<level>",
+        help="Two-sided level at which a pair counts as decided (default: 0.95)",
+    )
+    own.add_argument(
+        "--correction",
+        choices=("none", "holm"),
+        default=quiet,
+        help="Family-wise control over the pairs to decide (default: none)",
+    )
+    own.add_argument(
+        "--equivalence",
+        type=float,
+        default=quiet,
+        metavar="<difference>",
+        help="Score difference, in the metric's units, below which two models count as equal",
+    )
+    own.add_argument(
+        "--pairs",
+        default=quiet,
+        metavar="adjacent|all|top:K",
+        help="Pairs to decide before stopping, e.g. --pairs top:1 (default: adjacent)",
+    )
+    for name, kind, text in (
+        ("min_items", int, "Items of each model before any stop (default: 10)"),
+        ("max_items", int, "Most items of one model (default: half the bank)"),
+        ("budget", float, "Total cost, in the unit of the models' costs, e.g. --budget 5"),
+        ("budget_items", int, "Total items of all models, e.g. --budget_items 200"),
+        ("items_per_model", int, "Fixed number of items of each model, no early stop"),
+        ("futility", float, "Give up pairs with less chance of being decided; 0: never (0.03)"),
+        ("resident", int, "Most local models in memory at once (default: as many as fit)"),
+        ("precision", float, "One model: stop at this standard error of its score, metric's units"),
+    ):
+        own.add_argument(f"--{name}", type=kind, default=quiet, metavar="<n>", help=text)
+    own.add_argument(
+        "--round_size",
+        default=quiet,
+        metavar="auto|<n>",
+        help="Items asked of a model at once; auto is the batch size or num_concurrent",
+    )
+    own.add_argument(
+        "--sampler",
+        choices=("auto", "fisher", "static", "random"),
+        default=quiet,
+        help="How items are chosen; auto is the bank's own choice, fisher unless calibration found "
+        "that random shared items order models better (default: auto)",
+    )
+    own.add_argument(
+        "--response_model",
+        choices=("auto", "robust-2pl", "paper-1pl", "bernoulli-2pl"),
+        default=quiet,
+        help="Response model; another than the bank's refits its scores (default: auto)",
+    )
+    own.add_argument(
+        "--resume",
+        default=quiet,
+        metavar="<dir>",
+        help="Go on with the run in this output folder; given alone it takes all options from it",
+    )
+    run.epilog = (run.epilog or "") + _RUN_EXAMPLES
+
+
+def add_calibrate(subparsers: Any) -> argparse.ArgumentParser:
+    """The ``calibrate`` command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "calibrate",
+        help="Make a bank from logs of the harness or a score file",
+        description="Make an item bank from scores of models that answered the whole benchmark.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=textwrap.dedent("""
+            examples:
+              # From folders of `lm-eval run --log_samples`
+              $ lm-eval-adaptive calibrate --task records_to_text --metric rougeL \\
+                  --samples runs --output records.bank.parquet
+
+              # From a table with the columns model, item, score
+              $ lm-eval-adaptive calibrate --task my_task --metric judge --range 1,10 \\
+                  --scores scores.csv --output my_task.bank.parquet
+
+              # Add the models of two adaptive runs to a bank
+              $ lm-eval-adaptive calibrate --update records.bank.parquet \\
+                  --samples out_may out_june --output records_june.bank.parquet
+        """),
+    )
+    parser.add_argument("--task", default="", help="Name of the harness task")
+    parser.add_argument("--metric", default="", metavar="NAME[,FILTER]", help="Metric to use")
+    parser.add_argument(
+        "--update",
+        metavar="BANK",
+        help="Add the models of --samples (output folders of adaptive runs as well) to this bank; "
+        "task, metric, range and response model are the bank's",
+    )
+    parser.add_argument(
+        "--samples",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="DIR_OR_GLOB",
+        help="Logs written by --log_samples, any format since 0.4.0",
+    )
+    parser.add_argument("--scores", metavar="FILE", help="Parquet or CSV, long or wide")
+    parser.add_argument("--output", required=True, metavar="FILE", help="Bank file to write")
+    parser.add_argument(
+        "--exclude_model",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="Models to leave out, for example those to be ranked later",
+    )
+    parser.add_argument(
+        "--response_model",
+        default="auto",
+        choices=("auto", "robust-2pl", "paper-1pl", "bernoulli-2pl"),
+        help="Default: bernoulli-2pl for 0/1 scores, robust-2pl otherwise",
+    )
+    parser.add_argument(
+        "--range",
+        metavar="LO,HI",
+        help="Raw values that map to 0 and 1; default: the task's, the metric's, else observed",
+    )
+    parser.add_argument(
+        "--clip", action="store_true", help="Clip scores outside the range and count them"
+    )
+    direction = parser.add_mutually_exclusive_group()
+    direction.add_argument(
+        "--higher_is_better", dest="lower_is_better", action="store_false", default=None
+    )
+    direction.add_argument("--lower_is_better", action="store_true", default=None)
+    parser.add_argument(
+        "--allow",
+        nargs="+",
+        default=[],
+        choices=("task_version", "few_shot", "prompts", "partial"),
+        help="Differences between the logs to accept, e.g. --allow few_shot",
+    )
+    parser.add_argument("--licence", default="", help="A note on the scores' licence, kept inside")
+    parser.add_argument("--overwrite", action="store_true", help="Replace an existing bank")
+    return parser
+
+
+def add_bank(subparsers: Any) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The ``bank`` command: its ``show`` and ``check``."""
+    parser = subparsers.add_parser("bank", help="Look into a bank, or check it against a task")
+    inner = parser.add_subparsers(dest="bank_command", required=True, metavar="show|check")
+    show = inner.add_parser(
+        "show",
+        help="What a bank holds",
+        epilog="example: lm-eval-adaptive bank show records.bank.parquet --json",
+    )
+    show.add_argument("file")
+    show.add_argument("--json", action="store_true", help="As JSON, with every item")
+    check = inner.add_parser(
+        "check",
+        help="Whether a bank fits a task's documents",
+        epilog="example: lm-eval-adaptive bank check my.bank.parquet --tasks my_task",
+    )
+    check.add_argument("file")
+    check.add_argument("--tasks", required=True, help="Task name or YAML file")
+    check.add_argument("--include_path", default=None, help="Folder of external tasks")
+    return show, check
+
+
+def add_report(subparsers: Any) -> argparse.ArgumentParser:
+    """The ``report`` command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "report",
+        help="The report of a run, finished or not, or of a bank",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=textwrap.dedent("""
+            examples:
+              $ lm-eval-adaptive report out                 # out/report.html
+              $ lm-eval-adaptive report out --format md
+              $ lm-eval-adaptive report my.bank.parquet
+        """),
+    )
+    parser.add_argument("file", help="A run's --output_path, a ranking_*.json in it, or a bank")
+    parser.add_argument(
+        "--output", default=None, help="File or folder to write; default: report.html beside it"
+    )
+    parser.add_argument("--format", choices=("html", "md", "csv", "png"), default="html")
+    return parser

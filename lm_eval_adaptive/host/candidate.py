@@ -1,0 +1,353 @@
+"""A model to be ranked: loaded when first needed, asked a batch of documents at a time.
+
+This module owns the harness's ``LM`` objects and what comes back from them; it imports the harness
+inside functions, and the task wrapper. It does not know scores' ranges nor who is asked next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import random
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.task import (
+    DocumentResult,
+    PromptSettings,
+    build_instances,
+    process_answers,
+)
+from lm_eval_adaptive.run.config import effective, folder_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lm_eval_adaptive.host.task import TaskDocs
+    from lm_eval_adaptive.run.config import CandidateSpec, HarnessSettings
+
+log = logging.getLogger(__name__)
+
+# Filters and metrics were not written for threads: answers are awaited side by side, scored in
+# turn.
+_SCORING = threading.Lock()
+
+CHARACTERS_PER_TOKEN = 4
+
+
+# What the harness's API models are told to put where a server's content is null, in place of "".
+NULL_ANSWER = "\ufdd0null"
+
+
+class NoAnswerError(ModelError):
+    """The back end answered a request with nothing at all; asking again may help."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to one document.
+
+    Attributes:
+        doc_id: The document's true id.
+        prompt_hash: The harness's hash of the prompt.
+        resps: Its responses, one per repeat.
+        result: What filters and metrics made of them.
+        input_tokens: Tokens of the prompt, once per response.
+        output_tokens: Tokens of all responses.
+        counted: Whether a tokenizer counted them; else they are characters / 4.
+    """
+
+    doc_id: int
+    prompt_hash: str
+    resps: tuple[str, ...]
+    result: DocumentResult
+    input_tokens: float
+    output_tokens: float
+    counted: bool
+
+
+class Candidate:
+    """One model, with its own prompt settings and its own copy of each task.
+
+    Args:
+        spec: What the user asked for.
+        settings: The run's harness settings.
+    """
+
+    def __init__(self, spec: CandidateSpec, settings: HarnessSettings) -> None:
+        self.spec = spec
+        self.settings = effective(spec, settings)
+        self.prompt = PromptSettings(
+            num_fewshot=self.settings.num_fewshot,
+            fewshot_seed=self.settings.seed[3],
+            system_instruction=self.settings.system_instruction,
+            apply_chat_template=self.settings.apply_chat_template,
+            fewshot_as_multiturn=bool(self.settings.fewshot_as_multiturn),
+            gen_kwargs=self.settings.gen_kwargs,
+        )
+        self._lm: Any = None
+        self._cache: Any = None
+
+    @property
+    def name(self) -> str:
+        """The model's name in the ranking."""
+        return self.spec.name
+
+    @property
+    def batch(self) -> int:
+        """How many documents the back end takes at once: batch size or concurrency, at least 1."""
+        sizes = [1]
+        if isinstance(self.settings.batch_size, int):
+            sizes.append(self.settings.batch_size)
+        elif str(self.settings.batch_size).isdecimal():
+            sizes.append(int(str(self.settings.batch_size)))
+        concurrent = self.spec.model_args.get("num_concurrent", 1)
+        if str(concurrent).isdecimal():
+            sizes.append(int(concurrent))
+        return max(sizes)
+
+    def check(self) -> None:
+        """Refuse a model type the harness does not have.
+
+        Raises:
+            UsageError: No such type; the message names near ones.
+        """
+        import difflib
+
+        from lm_eval.api.registry import get_model, model_registry
+        from lm_eval.models import MODEL_MAPPING
+
+        known = set(MODEL_MAPPING) | set(model_registry.keys())
+        if self.spec.model in known:
+            return
+        try:
+            get_model(self.spec.model)
+        except Exception as error:
+            near = difflib.get_close_matches(self.spec.model, sorted(known), n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see `lm-eval run --help`"
+            raise UsageError(
+                f"the harness has no model type {self.spec.model!r} (model {self.name}); {hint}"
+            ) from error
+
+    @property
+    def lm(self) -> Any:
+        """The loaded model.
+
+        Raises:
+            ModelError: It does not load.
+        """
+        if self._lm is None:
+            self._lm = self._load()
+        return self._lm
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the model works elsewhere (behind an API), so that others can be asked at once.
+
+        The harness's API models share a base class; a model of another kind can say so itself with
+        a class attribute ``side_by_side``.
+        """
+        from lm_eval.api.registry import get_model
+
+        kind = get_model(self.spec.model)
+        return bool(getattr(kind, "side_by_side", False)) or any(
+            each.__name__ == "TemplateAPI" for each in kind.__mro__
+        )
+
+    def unload(self) -> None:
+        """Put the model away and give its memory back."""
+        import ctypes
+        import gc
+        import sys
+
+        self._lm = self._cache = None
+        gc.collect()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if sys.platform == "linux":  # glibc keeps freed memory of its own accord
+            with contextlib.suppress(OSError, AttributeError):
+                ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+    @property
+    def loaded(self) -> Any:
+        """The model if it is loaded, else None."""
+        return self._lm
+
+    def _load(self) -> Any:
+        from lm_eval.api.registry import get_model
+
+        log.info("loading %s (%s)", self.name, self.spec.model)
+        try:
+            lm = get_model(self.spec.model).create_from_arg_obj(
+                dict(self.spec.model_args),
+                {
+                    "batch_size": self.settings.batch_size,
+                    "max_batch_size": self.settings.max_batch_size,
+                    "device": self.settings.device,
+                },
+            )
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name} ({self.spec.model}) does not load: {_first_line(error)}; check "
+                "its --model_args"
+            ) from error
+        if lm.world_size > 1:
+            raise UsageError(
+                f"model {self.name} runs on {lm.world_size} processes; adaptive runs take one "
+                "process: start without accelerate launch or torchrun, and use the back end's own "
+                "parallelism (vllm, parallelize=True)"
+            )
+        return lm
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what decides this model's answers to a prompt."""
+        recipe = [
+            self.spec.model,
+            self.spec.model_args,
+            self.settings.gen_kwargs,
+            str(self.settings.apply_chat_template),
+        ]
+        text = json.dumps(recipe, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _asking(self) -> Any:
+        """What to send requests to: the model, or a cache in front of it.
+
+        The harness's cache key holds no model, so every model gets a database of its own.
+        """
+        if self.settings.use_cache is None:
+            return self.lm
+        if self._cache is None:
+            from lm_eval.api.model import CachingLM
+
+            base = f"{self.settings.use_cache}_{folder_name(self.name)}_{self.fingerprint}"
+            self._cache = CachingLM(self.lm, f"{base}_rank0.db")
+        return self._cache
+
+    def count_tokens(self, text: str) -> tuple[float, bool]:
+        """Tokens of a text, and whether the model's tokenizer counted them (else characters/4)."""
+        encode = getattr(self.lm, "tok_encode", None)
+        if encode is not None and getattr(self.lm, "tokenizer", None) is not None:
+            try:
+                return float(len(encode(text))), True
+            except Exception as error:  # noqa: BLE001  tokenizers of many back ends
+                log.debug("%s cannot count tokens: %s", self.name, error)
+        return len(text) / CHARACTERS_PER_TOKEN, False
+
+    def chat_template(self) -> Any:
+        """The callable that renders a conversation, None where no template is applied."""
+        return self.lm.apply_chat_template if self.prompt.apply_chat_template else None
+
+    def serve(self, docs: TaskDocs, metrics: Sequence[str] | None = None) -> Any:
+        """This model's own copy of a task; ``metrics`` as for :meth:`TaskDocs.serve`."""
+        if self.prompt.apply_chat_template:
+            self.lm.chat_template(self.prompt.apply_chat_template)  # picks a template by name
+        return docs.serve(self.prompt, metrics)
+
+    def ask(self, task: Any, doc_ids: Sequence[int], seed_shift: int) -> Iterator[Answer]:
+        """Ask the model some documents, in one call of its back end.
+
+        Args:
+            task: The model's served task.
+            doc_ids: Which documents.
+            seed_shift: Added to the seeds, so that rounds of a sampling model differ and a resumed
+                round draws what the unbroken one would have.
+
+        Yields:
+            One answer per document, in the order of ``doc_ids``.
+
+        Raises:
+            NoAnswerError: Some documents got no answer at all (None, or null from a server); those
+                that got one have been yielded.
+            ModelError: The back end raised, or gave too few responses.
+            AdaptiveError: No answer can be scored, see ``process_answers``.
+        """
+        instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
+        requests = [each for each in instances for _ in range(each.repeats or 1)]
+        asking = self._asking()
+        if not self.side_by_side:  # the generators are shared by all threads
+            seed_everything(self.settings.seed, seed_shift)
+        try:
+            responses = asking.generate_until(requests)
+        except (ModelError, UsageError):
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name} failed on {len(doc_ids)} document(s) of {task.config.task}: "
+                f"{_first_line(error)}"
+            ) from error
+        if responses is None or len(responses) != len(requests):
+            got = "nothing" if responses is None else f"{len(responses)} responses"
+            raise ModelError(f"model {self.name} gave {got} to {len(requests)} requests")
+        silent: dict[int, str] = {}
+        for request, response in zip(requests, responses, strict=True):
+            if isinstance(response, str) and response != NULL_ANSWER:
+                request.resps.append(response)
+                continue
+            silent[int(request.doc_id)] = "null" if response == NULL_ANSWER else repr(response)
+            self._forget(request)
+        answered = [each for each in instances if each.doc_id not in silent]
+        yield from self._answers(task, answered)
+        if silent:
+            doc_id, what = next(iter(silent.items()))
+            raise NoAnswerError(
+                f"model {self.name} gave {what} instead of text to {len(silent)} of "
+                f"{len(instances)} document(s) of {task.config.task}, the first is doc {doc_id}"
+            )
+
+    def _forget(self, request: Any) -> None:
+        """Take a missing answer out of the cache, so that it can be asked for again."""
+        if self._cache is not None:
+            from lm_eval.api.model import hash_args
+
+            self._cache.dbdict.pop(hash_args("generate_until", request.args), None)
+
+    def _answers(self, task: Any, instances: Sequence[Any]) -> Iterator[Answer]:
+        """Filter and score answered instances."""
+        from lm_eval.utils import hash_string
+
+        if not instances:
+            return
+        with _SCORING:
+            results = process_answers(task, instances)
+        for instance, result in zip(instances, results, strict=True):
+            prompt = instance.arguments[0]
+            text = prompt if isinstance(prompt, str) else str(prompt[0])
+            tokens_in, counted = self.count_tokens(text)
+            yield Answer(
+                doc_id=int(instance.doc_id),
+                prompt_hash=hash_string(prompt),
+                resps=tuple(instance.resps),
+                result=result,
+                input_tokens=tokens_in * len(instance.resps),
+                output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
+                counted=counted,
+            )
+
+
+def seed_everything(seeds: Sequence[int | None], shift: int) -> None:
+    """Seed the generators that back ends draw from, as the harness does at its start."""
+    import sys
+
+    python, numpy_seed, torch_seed = seeds[:3]
+    if python is not None:
+        random.seed(python + shift)
+    if numpy_seed is not None:
+        np.random.seed(numpy_seed + shift)  # noqa: NPY002  the generator back ends use
+    if torch_seed is not None and "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(torch_seed + shift)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

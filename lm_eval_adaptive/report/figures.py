@@ -1,0 +1,412 @@
+"""Pictures of a run's report: the ranking, its pairs, how estimates settled, items, and money.
+
+This module owns the sections that draw numbers; it imports the page's building blocks, what
+``report_input`` gathered, and the core's formulas to draw how estimates settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lm_eval_adaptive.report.documents import excerpts_of
+from lm_eval_adaptive.report.input import direction_of
+from lm_eval_adaptive.report.page import (
+    STRETCHED,
+    Axis,
+    esc,
+    fold_away,
+    frame,
+    limits,
+    num,
+    section,
+    share,
+    table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from lm_eval_adaptive.report.input import TaskView
+
+NORMAL_95 = 1.959963984540054
+CURVE_POINTS = 50  # per model
+
+
+def forest(view: TaskView, prefix: str) -> str:
+    """The ranking: estimates with their intervals; plain means where there is no bank."""
+    ranking = view.ranking
+    entries = ranking["ranking"]
+    if not entries:
+        return _plain_means(view, prefix)
+    low = min(entry["score_ci"][0] for entry in entries)
+    high = max(entry["score_ci"][1] for entry in entries)
+    pad = 0.03 * (high - low)
+    axis = Axis(low - pad, high + pad)
+    grid = "".join(f'<i class="g" style="left:{axis.at(tick)}%"></i>' for tick in axis.ticks)
+    rows = []
+    for entry in entries:
+        lo, hi = entry["score_ci"]
+        interval = f"{num(lo)} – {num(hi)}"
+        tied = ", ".join(entry["tied_with"])
+        tip = f"{entry['model']}: {num(entry['score'])}, 95 % interval {interval}"
+        left, right = axis.at(lo), axis.at(hi)
+        tie = f'<span class="s">not told apart from {esc(tied)}</span>' if tied else ""
+        rows.append(
+            f'<li title="{esc(tip)}"><span class="name"><b>{entry["rank"]}</b> '
+            f"{esc(entry['model'])}{tie}</span>"
+            f'<span class="bar">{grid}<i class="ci" style="left:{left}%;width:{right - left:.2f}%">'
+            f'</i><i class="dot" style="left:{axis.at(entry["score"])}%"></i></span>'
+            f'<span class="val"><b>{num(entry["score"])}</b> '
+            f'<span class="s">{interval}</span></span></li>'
+        )
+    ticks = "".join(f'<span style="left:{axis.at(tick)}%">{tick:g}</span>' for tick in axis.ticks)
+    label = f"{ranking['metric']}, {direction_of(ranking)}"
+    plot = (
+        f'<ol class="forest" data-plot="forest">{"".join(rows)}'
+        f'<li class="axis" aria-hidden="true"><span class="name"></span><span class="bar">{ticks}'
+        f'</span><span class="val s">{esc(label)}</span></li></ol>'
+    )
+    head = ("rank", "model", "score", "error", "95 % low", "95 % high", "ability", "items", "cost")
+    listing = table(
+        head,
+        (
+            (
+                entry["rank"],
+                entry["model"],
+                num(entry["score"]),
+                num(entry["score_se"], 2),
+                num(entry["score_ci"][0]),
+                num(entry["score_ci"][1]),
+                f"{num(entry['ability'], 3)} ± {num(entry['ability_se'], 2)}",
+                entry["items"],
+                num(entry["cost"]),
+            )
+            for entry in entries
+        ),
+    )
+    words = (
+        f"Dots are the estimated {ranking['metric']} on the whole benchmark "
+        f"({direction_of(ranking)}), bars hold it with 95 % confidence. Bars may overlap "
+        "although a pair is decided: what counts is the next picture."
+    )
+    return section(prefix, "ranking", "Ranking", words, plot + fold_away("As a table", listing))
+
+
+def _plain_means(view: TaskView, prefix: str) -> str:
+    """Without a bank there is no estimate: answers and plain means, with the caveat."""
+    rows = []
+    for spec in view.ranking["config"]["models"]:
+        mine = [each for each in view.answers if each["model"] == spec["name"]]
+        raw = [each["raw_score"] for each in mine if each["raw_score"] is not None]
+        rows.append((spec["name"], len(mine), num(float(np.mean(raw)) if raw else None)))
+    words = (
+        "Without its bank nothing can be estimated. The plain means below are over the documents "
+        "that were chosen for each model: they are biased, differ in what was asked, and say "
+        "nothing about the order of the models."
+    )
+    name = f"plain mean of {view.ranking['metric']}, chosen documents only"
+    return section(prefix, "ranking", "So far", words, table(("model", "answers", name), rows))
+
+
+def pair_matrix(view: TaskView, prefix: str) -> str:
+    """The probability of every pair and its verdict."""
+    entries = view.ranking["ranking"]
+    if len(entries) < 2:
+        return ""
+    known: dict[tuple[str, str], tuple[float, str]] = {}
+    for pair in view.ranking["pairs"]:
+        p, verdict = pair["p_a_better"], pair["verdict"]
+        known[pair["a"], pair["b"]] = p, verdict
+        known[pair["b"], pair["a"]] = 1.0 - p, verdict
+
+    def cell(row: str, column: str) -> str:
+        if (row, column) not in known:
+            return '<td class="self">·</td>'
+        p, verdict = known[row, column]
+        text = ">99" if p > 0.995 else "<1" if p < 0.005 else f"{100 * p:.0f}"
+        mark = {"undecided": "?", "equivalent": "≈"}.get(verdict, "")
+        kind = ("w" if p >= 0.5 else "l") + str(min(int(abs(p - 0.5) * 10), 4))
+        state = {"undecided": "undecided", "equivalent": "equivalent"}.get(verdict, "decided")
+        tip = f"{row} is better than {column} with probability {p:.4f}: {state}"
+        return f'<td class="{kind} {state}" title="{esc(tip)}">{esc(text)}{mark}</td>'
+
+    names = [entry["model"] for entry in entries]
+    top = "".join(
+        f'<th scope="col" title="{esc(name)}">{place}</th>' for place, name in enumerate(names, 1)
+    )
+    body = "".join(
+        f'<tr><th scope="row"><span>{place} {esc(name)}</span></th>'
+        f"{''.join(cell(name, other) for other in names)}</tr>"
+        for place, name in enumerate(names, 1)
+    )
+    confidence = view.ranking["config"]["adaptive"]["confidence"]
+    words = (
+        "How probable it is, in percent, that the model of the row is better than the model of the "
+        f"column. A question mark is a pair that is not decided at {confidence:.0%} confidence, ≈ "
+        "one known to be equivalent."
+    )
+    inside = (
+        '<div class="wide"><table class="matrix" data-plot="matrix"><thead><tr><td></td>'
+        f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+    return section(prefix, "pairs", "Which is better", words, inside)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """How a model's estimate settled: arrays of items asked, estimate and its interval."""
+
+    items: list[int]
+    middle: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def _thin(count: int) -> list[int]:
+    """At most ``CURVE_POINTS`` of 0 … count-1, the last among them."""
+    picks = np.linspace(0, count - 1, min(count, CURVE_POINTS)).round().astype(int)
+    return [int(each) for each in np.unique(picks)]
+
+
+def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
+    """Score and 95 % interval after every answer, as the run recorded them.
+
+    None where it did not (a ranking of an older version): then the abilities are drawn.
+    """
+    lo, hi = view.ranking["bank"].get("range", [-np.inf, np.inf])
+    curves = {}
+    for entry in view.ranking["ranking"]:
+        mine = [step for step in view.ranking["trace"] if step["model"] == entry["model"]]
+        if any("estimate" not in step for step in mine):
+            return None
+        steps = _thin(len(mine))
+        if not steps:
+            continue
+        middle = np.array([mine[step]["estimate"] for step in steps])
+        half = np.array([mine[step]["estimate_half"] for step in steps])
+        curves[entry["model"]] = _Curve(
+            [step + 1 for step in steps],
+            middle.tolist(),
+            np.clip(middle - half, lo, hi).tolist(),
+            np.clip(middle + half, lo, hi).tolist(),
+        )
+    return curves or None
+
+
+def _ability_curves(view: TaskView) -> dict[str, _Curve]:
+    curves = {}
+    for entry in view.ranking["ranking"]:
+        mine = [step for step in view.ranking["trace"] if step["model"] == entry["model"]]
+        if not mine:
+            continue
+        steps = _thin(len(mine))
+        middle = np.array([mine[step]["ability"] for step in steps])
+        half = NORMAL_95 * np.array([mine[step]["ability_se"] for step in steps])
+        curves[entry["model"]] = _Curve(
+            [step + 1 for step in steps],
+            middle.tolist(),
+            (middle - half).tolist(),
+            (middle + half).tolist(),
+        )
+    return curves
+
+
+def curves(view: TaskView, prefix: str) -> str:
+    """How the estimates settled with every answer."""
+    if not view.ranking["ranking"]:
+        return ""
+    scored = _score_curves(view)
+    curves = scored if scored is not None else _ability_curves(view)
+    if not curves:
+        return ""
+    unit = f"estimated {view.ranking['metric']}" if scored is not None else "ability in logits"
+    # The first few intervals are as wide as the scale; later ones decide the picture's range.
+    settled = [
+        (low, high)
+        for curve in curves.values()
+        for items, low, high in zip(curve.items, curve.low, curve.high, strict=True)
+        if items >= 5 or items == curve.items[-1]
+    ]
+    y = Axis(min(low for low, _ in settled), max(high for _, high in settled), 4)
+    x = Axis(0, max(curve.items[-1] for curve in curves.values()), 4)
+
+    def place(items: int, value: float) -> str:
+        return f"{10 * x.at(items):.0f} {1000 - 10 * y.at(value):.0f}"
+
+    lines, panels, rows = [], [], []
+    for number, curve in enumerate(curves.values(), 1):
+        path = "L".join(map(place, curve.items, curve.middle))
+        lines.append(f'<path id="{prefix}c{number}" d="M{path}"/>')
+    for number, (model, curve) in enumerate(curves.items(), 1):
+        band = list(map(place, curve.items, curve.high))
+        band += list(map(place, curve.items, curve.low))[::-1]
+        others = "".join(
+            f'<use href="#{prefix}c{other}" class="other"/>'
+            for other in range(1, len(curves) + 1)
+            if other != number
+        )
+        last = (
+            f"{num(curve.middle[-1])} ({num(curve.low[-1])} to {num(curve.high[-1])}) "
+            f"after {curve.items[-1]} items"
+        )
+        inside = (
+            f'{STRETCHED}{others}<path class="band" d="M{"L".join(band)}Z"/>'
+            f'<use href="#{prefix}c{number}" class="line"/></svg>'
+        )
+        inside += "".join(
+            f'<circle class="hit" cx="{x.at(items)}%" cy="{100 - y.at(middle):g}%" r="5"><title>'
+            f"{esc(model)} after {items} items: {num(middle)} ({num(low)} to {num(high)})"
+            "</title></circle>"
+            for items, middle, low, high in zip(
+                curve.items, curve.middle, curve.low, curve.high, strict=True
+            )
+        )
+        label = f"{model}: {unit} against items asked, {last}"
+        panels.append(
+            f"<figure><figcaption>{esc(model)} <span class=s>{esc(last)}</span></figcaption>"
+            f"{frame(inside, x, y, 'small', label)}</figure>"
+        )
+        shown = sorted({0, *np.linspace(0, len(curve.items) - 1, 6).round().astype(int).tolist()})
+        rows += [
+            (
+                model,
+                curve.items[step],
+                num(curve.middle[step]),
+                num(curve.low[step]),
+                num(curve.high[step]),
+            )
+            for step in shown
+        ]
+    words = (
+        f"Each model's {unit} (line) with its 95 % interval (band) against the items it was asked; "
+        "the other models are thin lines. A band that no longer narrows shows a model that was not "
+        "asked further."
+    )
+    inside = (
+        f'<svg width="0" height="0" class="defs" aria-hidden="true"><defs>{"".join(lines)}</defs>'
+        f'</svg><div class="panels" data-plot="curves">{"".join(panels)}</div>'
+    )
+    listing = table(("model", "items asked", unit, "95 % low", "95 % high"), rows)
+    return section(
+        prefix,
+        "curves",
+        "How the estimates settled",
+        words,
+        inside + fold_away("As a table", listing),
+    )
+
+
+def item_map(view: TaskView, prefix: str) -> str:
+    """The bank's items by difficulty and discrimination, those asked marked."""
+    bank = view.bank
+    if bank is None:
+        return ""
+    paper = bank.info.response_model == "paper-1pl"
+    height = bank.item_rest_correlation if paper else bank.parameters.discrimination
+    b = bank.parameters.difficulty
+    drawn = np.isfinite(height)
+    if not drawn.any():
+        return ""
+    asked_by: dict[int, list[Mapping[str, Any]]] = {}
+    for record in view.answers:
+        asked_by.setdefault(int(record["doc_id"]), []).append(record)
+    asked = drawn & np.isin(bank.doc_id, list(asked_by))
+    abilities = [float(entry["ability"]) for entry in view.ranking["ranking"]]
+    x = Axis(*limits(b[drawn], [*b[asked].tolist(), *abilities]), 6)
+    y = Axis(*limits(height[drawn], height[asked].tolist()), 5)
+    excerpts = excerpts_of(view)
+    quiet, loud, rows = [], [], []
+    most = max((len(each) for each in asked_by.values()), default=1)
+    for item in np.flatnonzero(drawn):
+        doc = int(bank.doc_id[item])
+        left, top = x.at(b[item]), round(100 - y.at(height[item]), 2)
+        if doc not in asked_by:
+            quiet.append(f"M{10 * left:.0f} {10 * top:.0f}h0")
+            continue
+        records = asked_by[doc]
+        raw = ", ".join(f"{each['model']} {num(each['raw_score'], 3)}" for each in records[:12])
+        where = f"doc {doc}: difficulty {b[item]:.2f}, {'r' if paper else 'a'} {height[item]:.2f}"
+        text = f"{where}\n{raw}\n{excerpts.get(doc, '')}".strip()
+        size = 3.0 + 3.0 * len(records) / most
+        loud.append(
+            f'<circle class="asked" cx="{left}%" cy="{top}%" r="{size:.1f}">'
+            f"<title>{esc(text)}</title></circle>"
+        )
+        rows.append(
+            (doc, f"{b[item]:.2f}", f"{height[item]:.2f}", len(records), excerpts.get(doc, ""))
+        )
+    marks = "".join(
+        f'<line class="mark" x1="{x.at(entry["ability"])}%" x2="{x.at(entry["ability"])}%" y1="0" '
+        f'y2="12"><title>{esc(entry["model"])}: ability {entry["ability"]:.2f}</title></line>'
+        for entry in view.ranking["ranking"]
+    )
+    inside = f'{STRETCHED}<path class="quiet" d="{"".join(quiet)}"/></svg>{"".join(loud)}{marks}'
+    name = "correlation with the rest of the test" if paper else "discrimination"
+    label = f"{len(bank)} items by difficulty and {name}; {len(rows)} of them asked"
+    outside = int(((b < x.lo) | (b > x.hi) | (height < y.lo) | (height > y.hi))[drawn].sum())
+    words = (
+        f"Each dot is a document of the bank: to the right the harder ones, upwards those whose "
+        f"score tells more about a model ({name}). Filled dots were asked, larger ones of more "
+        "models; the marks at the top edge are the models' abilities on the same scale."
+    )
+    if outside:
+        words += f" {outside} item(s) beyond the frame are drawn at its edge."
+    axes = f'<p class="s axes">across: difficulty, logits · upwards: {esc(name)}</p>'
+    plot = f'<div data-plot="items">{frame(inside, x, y, "large", label)}</div>{axes}'
+    rows.sort(key=lambda row: row[0])
+    head = ("document", "difficulty", name, "models asked", "excerpt")
+    listing = fold_away("Asked items as a table", table(head, rows))
+    return section(prefix, "items", "Map of the items", words, plot + listing)
+
+
+def money(view: TaskView, prefix: str) -> str:
+    """Items and cost of each model."""
+    ranking = view.ranking
+    if not ranking["ranking"]:
+        return ""
+    entries = [*ranking["ranking"], *ranking.get("set_aside", [])]
+    tokens: dict[str, list[float]] = {}
+    for record in view.answers:
+        mine = tokens.setdefault(record["model"], [0.0, 0.0])
+        mine[0] += record.get("input_tokens") or 0.0
+        mine[1] += record.get("output_tokens") or 0.0
+    about = "" if all(record.get("tokens_counted") for record in view.answers) else "about "
+    total = ranking["cost_total"] or 1.0
+    full = ranking["bank"].get("items") or ranking["items_full"] / len(entries)
+    top = max(entry["cost"] for entry in entries) or 1.0
+    rows, lines = [], []
+    for entry in entries:
+        part = entry["cost"] / total
+        read, written = tokens.get(entry["model"], [0.0, 0.0])
+        rows.append(
+            f'<li title="{esc(entry["model"])}: {share(part)} of the cost"><span class="name">'
+            f'{esc(entry["model"])}</span><span class="bar"><i class="fill" style="width:'
+            f'{100 * entry["cost"] / top:.1f}%"></i></span><span class="val"><b>'
+            f'{num(entry["cost"])}</b> <span class="s">{share(part)}, {entry["items"]} items'
+            "</span></span></li>"
+        )
+        lines.append(
+            (
+                entry["model"],
+                entry["items"],
+                share(entry["items"] / full),
+                num(entry["cost"]),
+                share(part),
+                f"{read:,.0f}" if read else "–",
+                f"{written:,.0f}" if written else "–",
+            )
+        )
+    sent = f"{about}tokens sent"
+    head = ("model", "items", "of the bank", "cost", "of the total", sent, "received")
+    plot = f'<ol class="forest money" data-plot="money">{"".join(rows)}</ol>'
+    words = (
+        f"Cost {num(ranking['cost_total'])} instead of {num(ranking['cost_full'])} for a full "
+        "run, in the unit of the models' costs (1 an item where none was given). Models in close "
+        "pairs are asked more."
+    )
+    inside = plot + fold_away("As a table", table(head, lines))
+    return section(prefix, "cost", "Where the money went", words, inside)

@@ -1,0 +1,198 @@
+"""Asks the models of one round: side by side where they can, one after another where they cannot.
+
+This module owns threads, retries and which local models stay loaded; it imports the candidates and
+the journal. What is asked and what an answer is worth is decided elsewhere: the loop takes a round
+in whole and in the order of its plan, so nothing here, and no clock, can change a ranking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lm_eval_adaptive.host.candidate import Answer, Candidate
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+FIRST_PAUSE = 1.0
+
+# Names of exceptions that a second attempt may cure, whichever client raised them.
+_TRANSIENT = frozenset(
+    {
+        "APIConnectionError",
+        "APITimeoutError",
+        "ClientError",
+        "InternalServerError",
+        "NoAnswerError",
+        "RateLimitError",
+        "RetryError",
+        "ServerDisconnectedError",
+    }
+)
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether asking again may help: a lost connection, a time-out, a busy server."""
+    while error is not None:
+        if isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError):
+            return True
+        if any(kind.__name__ in _TRANSIENT for kind in type(error).__mro__):
+            return True
+        if type(error).__module__.partition(".")[0] in ("requests", "aiohttp", "httpx"):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether a model did not load for want of memory."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class Pool:
+    """Keeps local models loaded, at most ``resident`` of them, least recently used out first.
+
+    Without a bound as many stay as fit: a model that does not load for want of memory is tried
+    again after another was put away. Models behind an API hold no memory here and are not counted.
+
+    Args:
+        resident: Most local models in memory at once, None for as many as fit.
+    """
+
+    def __init__(self, resident: int | None = None) -> None:
+        self.resident = resident
+        self.loads = 0
+        self._loaded: list[Candidate] = []
+
+    def bring(self, candidate: Candidate) -> None:
+        """Load a local model if it is not loaded, putting others away as needed.
+
+        Raises:
+            ModelError: It does not load even alone.
+        """
+        if candidate in self._loaded:
+            self._loaded.remove(candidate)
+            self._loaded.append(candidate)
+            return
+        while self.resident is not None and len(self._loaded) >= self.resident:
+            self._put_away()
+        while True:
+            try:
+                _ = candidate.lm
+            except ModelError as error:
+                if not self._loaded or not is_out_of_memory(error):
+                    raise
+                log.warning(
+                    "%s does not fit beside %d loaded model(s); --resident %d would save the "
+                    "attempt",
+                    candidate.name,
+                    len(self._loaded),
+                    len(self._loaded),
+                )
+                self._put_away()
+            else:
+                self.loads += 1
+                self._loaded.append(candidate)
+                return
+
+    def _put_away(self) -> None:
+        self._loaded.pop(0).unload()
+
+
+class Asker:
+    """Asks rounds.
+
+    Args:
+        pool: Which local models are loaded.
+        serve: Gives a candidate's own copy of the task.
+        note: Called with (candidate, answer) for every answer, in the thread that got it.
+        pause: Seconds before the second attempt; it doubles with each.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        serve: Callable[[Candidate], Any],
+        note: Callable[[Candidate, Answer], None],
+        pause: float = FIRST_PAUSE,
+    ) -> None:
+        self._pool = pool
+        self._serve = serve
+        self._note = note
+        self._pause = pause
+
+    def ask(
+        self, plan: Sequence[tuple[Candidate, Sequence[int]]], seed_shift: int
+    ) -> dict[str, str]:
+        """Ask every model of a round its documents.
+
+        Models behind an API are asked side by side, each in a thread with its own concurrency;
+        local ones share the machine and take turns, those in memory first.
+
+        Args:
+            plan: Candidates and the document ids each still has to answer.
+            seed_shift: See :meth:`~lm_eval_adaptive.host.candidate.Candidate.ask`.
+
+        Returns:
+            Why models failed, by name; what they answered before has been noted.
+        """
+        remote = [each for each in plan if each[0].side_by_side]
+        local = [each for each in plan if not each[0].side_by_side]
+        local.sort(key=lambda each: each[0].loaded is None)
+        failures: dict[str, str] = {}
+        if len(plan) == 1:
+            self._ask_one(*plan[0], seed_shift, failures)
+            return failures
+        with ThreadPoolExecutor(max_workers=max(len(remote), 1)) as threads:
+            waiting = [
+                threads.submit(self._ask_one, candidate, doc_ids, seed_shift, failures)
+                for candidate, doc_ids in remote
+            ]
+            for candidate, doc_ids in local:
+                self._ask_one(candidate, doc_ids, seed_shift, failures)
+            for each in waiting:
+                each.result()
+        return failures
+
+    def _ask_one(
+        self,
+        candidate: Candidate,
+        doc_ids: Sequence[int],
+        seed_shift: int,
+        failures: dict[str, str],
+    ) -> None:
+        left = list(doc_ids)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                if not candidate.side_by_side:
+                    self._pool.bring(candidate)
+                for answer in candidate.ask(self._serve(candidate), left, seed_shift):
+                    self._note(candidate, answer)
+                    left = [doc_id for doc_id in left if doc_id != answer.doc_id]
+            except ModelError as error:
+                if attempt == ATTEMPTS or not is_transient(error):
+                    failures[candidate.name] = str(error)
+                    return
+                pause = self._pause * 2 ** (attempt - 1)
+                log.warning("%s; asking again in %g s", error, pause)
+                time.sleep(pause)
+            else:
+                return
+
+
+def in_plan_order(failures: Mapping[str, str]) -> dict[str, str]:
+    """Failures by name, sorted, whichever thread was first."""
+    return dict(sorted(failures.items()))

@@ -1,0 +1,204 @@
+"""``--bank none``: a task without calibration.
+
+This module owns what stands in for a bank: a task's documents with the metric's range and
+direction, and the order in which all models are asked them. Inference is ``core.paired``'s; it
+imports the core's shapes and what is known of metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import numbers
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from lm_eval_adaptive.core.bank import BankInfo, ItemBank
+from lm_eval_adaptive.core.paired import spread_order
+from lm_eval_adaptive.core.response import ItemParameters
+from lm_eval_adaptive.core.scale import ScoreScale
+from lm_eval_adaptive.errors import DataError, TaskError, UsageError
+from lm_eval_adaptive.host.scoring import KNOWN_RANGES, direction
+from lm_eval_adaptive.run.config import metric_and_filter
+
+if TYPE_CHECKING:
+    from lm_eval_adaptive.core.paired import SharedOrder
+    from lm_eval_adaptive.core.response import ResponseModelName
+    from lm_eval_adaptive.host.task import TaskDocs
+    from lm_eval_adaptive.run.config import AdaptiveConfig
+
+NONE = "none"
+
+
+def is_cold(docs: TaskDocs, adaptive: AdaptiveConfig) -> bool:
+    """Whether the user asked for a ranking of this task without a bank.
+
+    Raises:
+        UsageError: An option needs a bank, or only makes sense without one.
+    """
+    cold = adaptive.bank_for(docs.name) == NONE
+    if not cold:
+        for name in ("range", "stratify"):
+            if getattr(adaptive, name) is not None:
+                raise UsageError(f"--{name} goes with --bank none; a bank has its own")
+        return False
+    if adaptive.against:
+        raise UsageError("--against takes models of a bank, and --bank none has none")
+    if adaptive.response_model != "auto":
+        raise UsageError(
+            f"--response_model {adaptive.response_model} needs a bank; with --bank none paired "
+            "differences decide"
+        )
+    if adaptive.sampler == "static":
+        raise UsageError("--sampler static needs a bank: it asks the items that told most before")
+    return True
+
+
+def documents_as_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
+    """A task's documents in the shape of a bank, with no calibration in it.
+
+    Raises:
+        UsageError: The metric, the filter or the range is not known.
+        TaskError: The task does not tell whether more is better.
+    """
+    metric, filter_name = _metric_of(docs, adaptive)
+    n = len(docs)
+    if not n:
+        raise DataError(f"task {docs.name} has no documents")
+    nothing = np.full(n, np.nan)
+    info = BankInfo(
+        task=docs.name,
+        metric=metric,
+        filter=filter_name,
+        scale=ScoreScale(*_range_of(docs, adaptive, metric), _higher_is_better(docs, metric)),
+        range_source="declared",
+        response_model=cast("ResponseModelName", "paired"),
+        parameters={},
+        models=(),
+        task_version=docs.version,
+    )
+    return ItemBank(
+        info=info,
+        parameters=ItemParameters(
+            info.response_model, np.zeros(n), np.ones(n), np.ones(n), np.zeros((n, 2, 2))
+        ),
+        content_hash=tuple(docs.keys),
+        doc_id=np.arange(n),
+        doc_hash=("",) * n,
+        prompt_hash=("",) * n,
+        kept=np.ones(n, dtype=bool),
+        reason=("",) * n,
+        n_scores=np.zeros(n, dtype=np.int_),
+        mean_score=nothing,
+        item_rest_correlation=nothing,
+        input_tokens=nothing,
+        output_tokens=nothing,
+        scores=np.zeros((0, n)),
+        sha256=NONE,
+        path=NONE,
+    )
+
+
+def shared_order(docs: TaskDocs, adaptive: AdaptiveConfig, seed: int) -> SharedOrder:
+    """The order of a task's documents, drawn once from the seed.
+
+    It is spread over the column named with ``--stratify``, else over the lengths of the documents;
+    ``--sampler random`` draws a plain one.
+
+    Raises:
+        UsageError: The documents have no such column.
+    """
+    rng = np.random.default_rng(seed)
+    if adaptive.stratify is not None:
+        return spread_order(_column(docs, adaptive.stratify), len(docs), rng)
+    if adaptive.sampler == "random":
+        return spread_order(None, len(docs), rng)
+    return spread_order([float(_length(docs, doc)) for doc in docs.docs], len(docs), rng)
+
+
+def _column(docs: TaskDocs, name: str) -> list[float] | list[str]:
+    values = []
+    for doc_id, doc in enumerate(docs.docs):
+        if name not in doc:
+            raise UsageError(
+                f"--stratify {name}: doc {doc_id} of task {docs.name} has no such column; it has "
+                f"{', '.join(map(str, doc))}"
+            )
+        values.append(doc[name])
+    if all(isinstance(value, numbers.Real) for value in values):
+        return [float(value) for value in values]
+    return [
+        value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+        for value in values
+    ]
+
+
+def _length(docs: TaskDocs, doc: Any) -> int:
+    """Characters of a document's own part of the prompt."""
+    try:
+        return len(str(docs.task.doc_to_text(doc)))
+    except Exception:  # noqa: BLE001  any task's code; the run itself will say what is wrong
+        return len(json.dumps(dict(doc), default=str))
+
+
+def _metric_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> tuple[str, str]:
+    given = adaptive.metrics[0] if adaptive.metrics else docs.metadata.get("metric")
+    if not given:
+        raise UsageError(
+            f"--bank none: task {docs.name} does not name the metric to rank by under "
+            "metadata.adaptive.metric; name it with --metric NAME[,FILTER]"
+        )
+    metric, filter_name = metric_and_filter(str(given))
+    filters = [each.name for each in docs.task._filters]  # noqa: SLF001
+    filter_name = filter_name or docs.metadata.get("filter")
+    if filter_name is None and len(filters) == 1:
+        filter_name = filters[0]
+    if filter_name not in filters:
+        asked = "has several filters" if filter_name is None else f"has no filter {filter_name}"
+        raise UsageError(
+            f"--bank none: task {docs.name} {asked}; say --metric {metric},FILTER with one of "
+            f"{', '.join(filters)}"
+        )
+    return metric, str(filter_name)
+
+
+def _range_of(docs: TaskDocs, adaptive: AdaptiveConfig, metric: str) -> tuple[float, float]:
+    if adaptive.range is not None:
+        return adaptive.range
+    block = docs.metadata
+    declared = (block.get("ranges") or {}).get(metric)
+    if block.get("metric", metric) == metric:
+        declared = block.get("range", declared)
+    if declared is None:
+        declared = KNOWN_RANGES.get(metric)
+    if declared is None:
+        raise UsageError(
+            f"--bank none: the range of {metric} is not known, and without it nothing can be said "
+            "about errors; give the lowest and the highest possible value with --range LO,HI"
+        )
+    try:
+        low, high = (float(each) for each in declared)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"metadata.adaptive.range of task {docs.name} must be [low, high], got {declared!r}; "
+            "mend the task's YAML or pass --range LO,HI"
+        ) from error
+    return low, high
+
+
+def _higher_is_better(docs: TaskDocs, metric: str) -> bool:
+    listed = {
+        str(entry.get("metric")): entry["higher_is_better"]
+        for entry in docs.task.config.metric_list or []
+        if isinstance(entry, dict) and isinstance(entry.get("higher_is_better"), bool)
+    }
+    if metric not in listed:
+        told = docs.task.higher_is_better()
+        listed.update({key: value for key, value in told.items() if isinstance(value, bool)})
+    found = direction(metric, listed.get(metric))
+    if found is None:
+        raise TaskError(
+            f"task {docs.name} does not tell whether a higher {metric} is better; say so in its "
+            "metric_list (higher_is_better)"
+        )
+    return found

@@ -1,0 +1,204 @@
+"""`--wandb_args` and `--trackio_args`: results per model by the harness's loggers, and the ranking.
+
+The trackers are stand-ins with the calls that the harness's loggers and ours make; both packages
+were tried for real, without a network, when this was written (wandb 0.31, trackio 0.43).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.run.config import AdaptiveConfig
+from lm_eval_adaptive.run.loop import simple_evaluate
+from tests.support import toy
+
+
+class Artifact:
+    def __init__(self, name, type=None):  # noqa: A002  as the trackers call it
+        self.name, self.type, self.files = name, type, []
+
+    def add_file(self, path):
+        self.files.append(Path(path).name)
+
+    @contextlib.contextmanager
+    def new_file(self, name, mode="w", encoding=None):
+        self.files.append(name)
+        yield io.StringIO()
+
+
+class Table:
+    def __init__(self, columns=None, data=None, dataframe=None):
+        self.columns = list(columns if dataframe is None else dataframe.columns)
+        self.rows = list(data or []) if dataframe is None else dataframe.values.tolist()
+
+    def add_data(self, *row):
+        self.rows.append(list(row))
+
+
+class Run:
+    """One tracker run: what it was opened with and what it was sent."""
+
+    def __init__(self, arguments):
+        self.arguments, self.logged, self.artifacts, self.open = arguments, {}, [], True
+        self.config, self.summary = {}, {}
+        self.config = SimpleNamespace(update=lambda new, **_: self.settings.update(new))
+        self.settings = {}
+
+    def log(self, values, step=None):
+        assert self.open
+        self.logged.update(values)
+
+    def log_artifact(self, artifact):
+        self.artifacts.append(artifact)
+
+    def finish(self):
+        self.open = False
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    module = ModuleType("wandb")
+    module.__version__, module.run, module.runs = "0.31.0", None, []
+    module.Table, module.Artifact = Table, Artifact
+
+    def init(**arguments):
+        assert module.run is None or not module.run.open, "a run inside a run"
+        module.run = Run(arguments)
+        module.runs.append(module.run)
+        finish = module.run.finish
+
+        def close():
+            finish()
+            module.run = None
+
+        module.run.finish = close
+        return module.run
+
+    module.init = init
+    printer = ModuleType("wandb.sdk.lib.printer")
+    printer.new_printer = lambda: None
+    for name, each in {
+        "wandb": module, "wandb.sdk": ModuleType("wandb.sdk"),
+        "wandb.sdk.lib": ModuleType("wandb.sdk.lib"), "wandb.sdk.lib.printer": printer,
+    }.items():  # fmt: skip
+        monkeypatch.setitem(sys.modules, name, each)
+    return module
+
+
+@pytest.fixture
+def trackio(monkeypatch):
+    module = ModuleType("trackio")
+    module.runs = []
+    module.Table, module.Artifact = Table, Artifact
+    module.Trace = lambda messages, metadata: (messages, metadata)
+
+    def init(**arguments):
+        module.runs.append(Run(arguments))
+        module.config = module.runs[-1].config
+        return module.runs[-1]
+
+    module.init = init
+    module.log = lambda values, step=None: module.runs[-1].log(values, step)
+    module.log_artifact = lambda artifact: module.runs[-1].artifacts.append(artifact)  # noqa: PLW0108  the run is the last one then
+
+    def finish():
+        module.runs[-1].finish()
+
+    module.finish = finish
+    monkeypatch.setitem(sys.modules, "trackio", module)
+    return module
+
+
+def run(bank, folder, **harness):
+    rules = AdaptiveConfig(bank=bank, min_items=4, confidence=0.999)
+    return simple_evaluate(toy.models(), [toy.TASK], rules, output_path=str(folder), **harness)
+
+
+def check_ranking_run(last, ranking, prefix):
+    assert last.arguments["name"] == f"{prefix}ranking"
+    table = last.logged[f"{toy.TASK}/ranking"]
+    assert [row[:2] for row in table.rows] == [
+        [entry["rank"], entry["model"]] for entry in ranking["ranking"]
+    ]
+    assert table.columns[:4] == ["rank", "model", "score", "score_se"]
+    assert len(last.logged[f"{toy.TASK}/pairs"].rows) == len(ranking["pairs"])
+    assert len(last.logged[f"{toy.TASK}/trace"].rows) == ranking["items_total"]
+    (artifact,) = last.artifacts
+    assert "report.html" in artifact.files
+    assert [name for name in artifact.files if name.startswith(f"ranking_{toy.TASK}_")]
+    assert not last.open
+
+
+def test_wandb_gets_a_run_per_model_and_one_of_the_ranking(wandb, toy_bank, tmp_path):
+    found = run(
+        toy_bank, tmp_path, wandb_args={"project": "p", "name": "mine"},
+        wandb_config_args={"note": "x"},
+    )  # fmt: skip
+    ranking = found["ranking"][toy.TASK]
+    assert [each.arguments["name"] for each in wandb.runs] == [
+        "mine/middle", "mine/strong", "mine/weak", "mine/ranking",
+    ]  # fmt: skip
+    assert {each.arguments["group"] for each in wandb.runs} == {"mine"}
+    assert {each.arguments["project"] for each in wandb.runs} == {"p"}
+    for each in wandb.runs:
+        assert each.settings["note"] == "x"
+        assert not each.open
+    scores = {entry["model"]: entry["score"] for entry in ranking["ranking"]}
+    items = {entry["model"]: entry["items"] for entry in ranking["ranking"]}
+    for each in wandb.runs[:-1]:
+        name = each.arguments["name"].partition("/")[2]
+        assert each.logged[f"{toy.TASK}/rougeL,adaptive"] == scores[name]
+        assert len(each.logged[f"{toy.TASK}_eval_results"]) == items[name]
+        assert [artifact.type for artifact in each.artifacts] == ["eval_results", "samples_by_task"]
+    check_ranking_run(wandb.runs[-1], ranking, "mine/")
+    assert wandb.runs[-1].summary[f"{toy.TASK}/first"] == "strong"
+
+
+def test_trackio_gets_a_run_per_model_and_one_of_the_ranking(trackio, toy_bank, tmp_path):
+    found = run(toy_bank, tmp_path, trackio_args={"project": "p"})
+    ranking = found["ranking"][toy.TASK]
+    assert [each.arguments["name"] for each in trackio.runs] == [
+        "middle", "strong", "weak", "ranking",
+    ]  # fmt: skip
+    assert {each.arguments["group"] for each in trackio.runs} == {tmp_path.name}
+    scores = {entry["model"]: entry["score"] for entry in ranking["ranking"]}
+    for each in trackio.runs[:-1]:
+        assert each.logged[f"{toy.TASK}/rougeL,adaptive"] == scores[each.arguments["name"]]
+        assert f"{toy.TASK}/sample" in each.logged
+    check_ranking_run(trackio.runs[-1], ranking, "")
+    assert trackio.runs[-1].logged[f"{toy.TASK}/items_total"] == ranking["items_total"]
+
+
+def test_a_tracker_that_fails_costs_nothing_but_a_warning(wandb, toy_bank, tmp_path, caplog):
+    def broken(**_):
+        raise ConnectionError("the tracker is away")
+
+    wandb.init = broken
+    with caplog.at_level(logging.WARNING):
+        found = run(toy_bank, tmp_path, wandb_args={"project": "p"})
+    assert found["ranking"][toy.TASK]["ranking"]
+    assert "logging to W&B failed (ConnectionError: the tracker is away)" in caplog.text
+
+
+def test_what_cannot_be_tracked_is_refused_before_anything_is_asked(
+    toy_bank, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    with pytest.raises(
+        UsageError, match=r"--wandb_args needs the package wandb: pip install wandb"
+    ):
+        run(toy_bank, tmp_path, wandb_args={"project": "p"})
+    monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
+    with pytest.raises(UsageError, match="cannot share an id"):
+        run(toy_bank, tmp_path, wandb_args={"id": "abc"})
+    assert toy.ToyLM.calls == []
+    assert not list(tmp_path.iterdir())
