@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import AdaptiveError, DataError, UsageError
+from lm_eval_adaptive.host.settings import CandidateSpec, folder_name
 from lm_eval_adaptive.run.cold import NONE as NO_BANK
-from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec, folder_name
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.journal import NAME, SCHEMA
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _find_bank(
 ) -> tuple[ItemBank | None, list[str]]:
     """The bank of a given hash: where the command line, the run's or the tasks' folders have it."""
     from lm_eval_adaptive.core.build import refit
-    from lm_eval_adaptive.run.loop import tasks_folder
+    from lm_eval_adaptive.host.find_tasks import tasks_folder
 
     if sha256 == NO_BANK:
         return None, ["The run was made without a bank (--bank none): there is no map of items."]

@@ -18,7 +18,7 @@ from lm_eval_adaptive.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lm_eval_adaptive.run.config import HarnessSettings
+    from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.run.loop import RunOutcome
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lm_eval_adaptive.host.candidate import Answer, Candidate
+    from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.host.task import TaskDocs
-    from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
+    from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.session import TaskRun
 
 # What the rankings of one file have in common, and say once.
