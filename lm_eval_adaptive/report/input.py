@@ -1,35 +1,31 @@
 """What is known of a run, gathered from its folder for the report.
 
-This module owns finding the files that belong together: ranking, journal, samples, bank; and the
-state of a run that has no ranking yet, by the state and the ranking document of the run itself. It
-reads only, asks no model and loads no task.
+This module owns finding the files that belong together: ranking, journal, samples, bank. It reads
+only, asks no model and loads no task; how far a run is that has no ranking yet it is told.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.errors import AdaptiveError, DataError, UsageError
-from lm_eval_adaptive.host.settings import CandidateSpec, folder_name
-from lm_eval_adaptive.run.cold import NONE as NO_BANK
-from lm_eval_adaptive.run.config import AdaptiveConfig
+from lm_eval_adaptive.banks.of_run import bank_of_run
+from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.host.settings import folder_name
+from lm_eval_adaptive.records.standing import Standing
 from lm_eval_adaptive.run.journal import NAME, SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from lm_eval_adaptive.core.procedure import RunState
-    from lm_eval_adaptive.host.candidate import Candidate
-    from lm_eval_adaptive.run.session import Session
+    from lm_eval_adaptive.core.bank import ItemBank
 
+    # From a run's folder and journal: how far each task is that has no ranking file.
+    Standings = Callable[[Path, Sequence[Mapping[str, Any]]], Mapping[str, Standing]]
     Samples = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
@@ -57,11 +53,12 @@ class TaskView:
     notes: tuple[str, ...] = ()
 
 
-def views_of(source: Path) -> tuple[Path, list[TaskView]]:
+def views_of(source: Path, standings: Standings) -> tuple[Path, list[TaskView]]:
     """What there is to show of a run.
 
     Args:
         source: The run's folder, one ranking file in it, or its journal.
+        standings: How far the tasks are that have no ranking file.
 
     Returns:
         The run's folder, and a view per task.
@@ -78,7 +75,7 @@ def views_of(source: Path) -> tuple[Path, list[TaskView]]:
             "ranking_*.json files"
         )
     folder = source if source.is_dir() else source.parent
-    views = _views_of_folder(folder) if source.is_dir() else [_finished_view(source)]
+    views = _views_of_folder(folder, standings) if source.is_dir() else [_finished_view(source)]
     if not views:
         raise UsageError(
             f"report: {folder} holds neither ranking_*.json nor {NAME}; give the --output_path of "
@@ -87,7 +84,7 @@ def views_of(source: Path) -> tuple[Path, list[TaskView]]:
     return folder, views
 
 
-def _views_of_folder(folder: Path) -> list[TaskView]:
+def _views_of_folder(folder: Path, standings: Standings) -> list[TaskView]:
     """One view per task: from the current journal, and from rankings it does not know."""
     newest: dict[str, Path] = {}
     for path in sorted(folder.glob("ranking_*.json"), key=lambda each: each.stat().st_mtime_ns):
@@ -95,13 +92,14 @@ def _views_of_folder(folder: Path) -> list[TaskView]:
     records = _read_records(folder / NAME)
     views = []
     if records:
+        standing = standings(folder, records)
         ended = {record["task"] for record in records if record["type"] == "end"}
         for task in records[0]["config"]["tasks"]:
             path = newest.pop(task, folder)
             if task in ended and path != folder:
                 views.append(_finished_view(path))
             else:
-                views.append(_unfinished_view(folder, records, task))
+                views.append(_unfinished_view(records, task, standing.get(task, Standing())))
     return views + [_finished_view(path) for _, path in sorted(newest.items())]
 
 
@@ -154,7 +152,7 @@ def _finished_view(path: Path) -> TaskView:
     ranking = _read_ranking(path)
     records = _journal_of(path.parent, ranking)
     words = list(records[0].get("command") or []) if records else []
-    bank, notes = _find_bank(
+    bank, notes = bank_of_run(
         ranking["bank"]["sha256"], ranking["bank"]["response_model"], path.parent, words
     )
     if not records:
@@ -205,38 +203,6 @@ def without_secrets(value: Any) -> Any:
     return _SECRET.sub(r"\1\2***", value) if isinstance(value, str) else value
 
 
-def _find_bank(
-    sha256: str, response_model: str, folder: Path, words: Sequence[str]
-) -> tuple[ItemBank | None, list[str]]:
-    """The bank of a given hash: where the command line, the run's or the tasks' folders have it."""
-    from lm_eval_adaptive.core.build import refit
-    from lm_eval_adaptive.host.find_tasks import tasks_folder
-
-    if sha256 == NO_BANK:
-        return None, ["The run was made without a bank (--bank none): there is no map of items."]
-    named: list[Path] = []
-    folders = [folder, tasks_folder()]
-    option = ""
-    for word in words:
-        if word.startswith("--"):
-            option, _, word = word.partition("=")  # noqa: PLW2901  both spellings of an option
-        if option == "--bank" and word:
-            named += [Path(word), Path(word.partition("=")[2] or word)]
-        elif option == "--include_path" and word:
-            folders.append(Path(word))
-        elif option == "--tasks" and word.endswith((".yaml", ".yml")):
-            folders.append(Path(word).parent)
-    tried = [each for path in named for each in (path, folder / path)]
-    tried += [path for each in folders for path in sorted(each.glob("*.parquet"))]
-    tried += [path for each in folders for path in sorted(each.glob("*/*.parquet"))]
-    for path in tried:
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
-            return refit(ItemBank.load(path), response_model), []
-    return None, [
-        f"The run's bank (sha256 {sha256[:12]}) was not found, so there is no map of its items."
-    ]
-
-
 def _read_samples(
     folder: Path, ranking: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, dict[int, dict[str, Any]]]:
@@ -260,93 +226,16 @@ def _read_samples(
     return found
 
 
-class _JournalledSession:
-    """What a run's state and its ranking document need of a session, from journal and bank alone.
-
-    A run in progress is shown without loading its task, whose data may be far away or changing.
-    Documents are taken to have the ids they had in calibration; :func:`_ids_agree` checks it.
-    """
-
-    def __init__(self, bank: ItemBank, header: Mapping[str, Any], task: str, repeats: int) -> None:
-        from lm_eval_adaptive.core.procedure import Procedure
-        from lm_eval_adaptive.run.session import expected_costs, known_rows
-
-        self.bank = bank
-        self.docs = SimpleNamespace(name=task)
-        self.adaptive = AdaptiveConfig(**header["adaptive"])
-        self.specs = [CandidateSpec(**each) for _, each in sorted(header["models"].items())]
-        own = [spec.name for spec in self.specs]
-        known, _ = known_rows(bank, self.adaptive.against, own)
-        self.names = [*own, *(bank.info.models[row].name for row in known)]
-        self.metric, self.filter = bank.info.metric, bank.info.filter
-        self.scale = bank.info.scale
-        self.doc_ids = bank.doc_id
-        self.item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-        self.notices: list[str] = []
-        self.followers: list[Session] = []
-        self.prices = {spec.name: spec.cost for spec in self.specs}
-        self.recipe = header["tasks"][task]["signature"]
-        self.procedure = Procedure(
-            bank,
-            expected_costs(bank, self.specs, repeats),
-            self.adaptive.procedure(self.scale.width, 1, 0),
-            known,
-        )
-
-    def start(self) -> RunState:
-        """No answers yet."""
-        return self.procedure.start()
-
-
-def _ids_agree(bank: ItemBank, answers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the journal's document ids are those of the bank, as far as prompts can tell."""
-    item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-    if any(int(record["doc_id"]) not in item_of for record in answers):
-        return False
-    row_of = {prompt: row for row, prompt in enumerate(bank.prompt_hash) if prompt}
-    return all(
-        row_of.get(record["prompt_hash"], item_of[int(record["doc_id"])])
-        == item_of[int(record["doc_id"])]
-        for record in answers
-    )
-
-
-def _unfinished_view(folder: Path, records: Sequence[dict[str, Any]], task: str) -> TaskView:
-    """What a journal tells of a task that has no ranking yet."""
-    from lm_eval_adaptive.run.outputs import ranking_document, run_warnings
-    from lm_eval_adaptive.run.session import as_far_as
-
+def _unfinished_view(
+    records: Sequence[Mapping[str, Any]], task: str, standing: Standing
+) -> TaskView:
+    """A task that has no ranking file: its standing where there is one, else its journal alone."""
     header = records[0]["config"]
     mine = [record for record in records[1:] if record.get("task") == task]
     answers = [record for record in mine if record["type"] == "answer"]
-    words = list(records[0].get("command") or [])
-    about = header["tasks"][task]
-    bank, notes = _find_bank(
-        about["bank_sha256"], str(header["adaptive"].get("response_model", "auto")), folder, words
-    )
-    command = _command(words)
-    if bank is not None and not _ids_agree(bank, answers):
-        bank = None
-        notes.append(
-            "The documents' ids are not those of the bank, so nothing is estimated before the run "
-            "has finished."
-        )
-    if bank is not None:
-        repeats = max((len(record["resps"]) for record in answers), default=1) or 1
-        try:
-            held = _JournalledSession(bank, header, task, repeats)
-        except (AdaptiveError, TypeError) as error:  # options of another version
-            notes.append(f"The run's state could not be rebuilt: {error}")
-        else:
-            session = cast("Session", held)
-            run = as_far_as(session, mine)
-            candidates = [cast("Candidate", SimpleNamespace(spec=spec)) for spec in held.specs]
-            ranking = ranking_document(session, run, candidates, run_warnings(session, run))
-            ranking["versions"] = header.get("versions", ranking["versions"])
-            return TaskView(ranking, bank, answers, {}, command, True, tuple(notes))
-    return TaskView(
-        _journal_document(header, mine, task), None, answers, {}, command, True, tuple(notes)
-    )
+    command = _command(list(records[0].get("command") or []))
+    ranking = standing.ranking or _journal_document(header, mine, task)
+    return TaskView(ranking, standing.bank, answers, {}, command, True, standing.notes)
 
 
 def _journal_document(

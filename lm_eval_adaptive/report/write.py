@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.report.input import Samples
+    from lm_eval_adaptive.report.input import Samples, Standings
 
 HEADLINE_CHARS = 700
 
@@ -77,7 +77,12 @@ FORMS = {
 }
 
 
-def write_report(source: Path, output: Path | None = None, form: str = "html") -> Path:
+def write_report(
+    source: Path,
+    output: Path | None = None,
+    form: str = "html",
+    standings: Standings | None = None,
+) -> Path:
     """Write the report of a run that is finished, going on, or was interrupted; or of a bank.
 
     Reads only: the journal of a run that is going on is not touched.
@@ -87,6 +92,7 @@ def write_report(source: Path, output: Path | None = None, form: str = "html") -
         output: The file to write, or a folder for it; None is ``report.html`` (``report.md``,
             ``ranking.csv``, ``ranking.png``) in the run's folder, and ``NAME.html`` beside a bank.
         form: ``html``, ``md``, ``csv`` or ``png``.
+        standings: What tells how far the tasks are that have no ranking file.
 
     Returns:
         The file written.
@@ -100,7 +106,9 @@ def write_report(source: Path, output: Path | None = None, form: str = "html") -
         raise UsageError(f"--format must be one of {', '.join(FORMS)}; got {form!r}")
     if source.suffix == ".parquet":
         return _write_bank(source, output, form)
-    folder, views = views_of(source)
+    from lm_eval_adaptive.report.unfinished import standings as from_journal
+
+    folder, views = views_of(source, standings or from_journal)
     target = output or folder
     if target.is_dir():
         target /= FORMS[form]
