@@ -28,6 +28,7 @@ from lm_eval_adaptive.errors import DataError
 
 SCHEMA = 1
 NAME = "journal.jsonl"
+NO_BANK = "none"  # stands where a bank's hash does, of a run without one
 
 
 class Record(msgspec.Struct, frozen=True, tag_field="type", kw_only=True):
@@ -39,7 +40,7 @@ class FurtherHead(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         signature: The recipe of its ranking.
-        bank_sha256: Hash of its bank.
+        bank_sha256: Hash of its bank, :data:`NO_BANK` where there is none.
     """
 
     signature: str
@@ -51,7 +52,7 @@ class TaskHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         signature: The recipe of its ranking, by the first metric.
-        bank_sha256: Hash of the bank, ``none`` where there is none.
+        bank_sha256: Hash of the bank, :data:`NO_BANK` where there is none.
         documents: How many documents the task has.
         further: The metrics after the first, by name.
     """
@@ -94,7 +95,7 @@ class Header(Record, frozen=True, tag="run", kw_only=True):
 
     schema: int = SCHEMA
     config: RunHead
-    command: list[str]
+    command: tuple[str, ...]
 
 
 class AskRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ class AskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    doc_ids: list[int]
+    doc_ids: tuple[int, ...]
 
 
 class RoundRecord(Record, frozen=True, tag="round", kw_only=True):
@@ -120,7 +121,7 @@ class RoundRecord(Record, frozen=True, tag="round", kw_only=True):
 
     task: str
     round: int
-    asks: list[AskRecord]
+    asks: tuple[AskRecord, ...]
 
 
 class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +168,7 @@ class AnswerRecord(Record, frozen=True, tag="answer", kw_only=True, omit_default
     model: str
     doc_id: int
     prompt_hash: str
-    resps: list[str]
+    resps: tuple[str, ...]
     filtered: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
     raw_score: float | None
