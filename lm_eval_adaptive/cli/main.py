@@ -219,9 +219,9 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
         ).run()
     show_outcome(outcome)
     lost = {
-        each["model"]: each["reason"]
+        each.model: each.reason
         for task in outcome.tasks.values()
-        for each in task.ranking["set_aside"]
+        for each in task.ranking.set_aside
     }
     if lost:
         names = ", ".join(lost)

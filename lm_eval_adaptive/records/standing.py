@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.records.ranking import RankingDocument
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,6 @@ class Standing:
         notes: What the reader has to know, such as why there is no estimate.
     """
 
-    ranking: Mapping[str, Any] | None = None
+    ranking: RankingDocument | None = None
     bank: ItemBank | None = None
     notes: tuple[str, ...] = ()

@@ -10,6 +10,8 @@ from glob import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.errors import AdaptiveError
 from lm_eval_adaptive.records.standing import Standing
@@ -74,7 +76,7 @@ def _standing(folder: Path, records: Sequence[Mapping[str, Any]], task: str) -> 
     run = as_far_as(session, mine)
     candidates = [cast("Candidate", SimpleNamespace(spec=spec)) for spec in held.specs]
     ranking = ranking_document(session, run, candidates, run_warnings(session, run))
-    ranking["versions"] = header.get("versions", ranking["versions"])
+    ranking = replace(ranking, versions=header.get("versions", ranking.versions))
     return Standing(ranking, bank, tuple(notes))
 
 

@@ -10,10 +10,12 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from lm_eval_adaptive.banks.hub import is_hub_address
 from lm_eval_adaptive.core.procedure import Stop
@@ -27,6 +29,8 @@ from lm_eval_adaptive.errors import (
 )
 from lm_eval_adaptive.host.candidate import NULL_ANSWER, Candidate
 from lm_eval_adaptive.host.task import TaskDocs, load_tasks
+from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
+from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.report.live import silenced
 from lm_eval_adaptive.report.trackers import check_trackers, track
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, Pool, in_plan_order
@@ -50,7 +54,6 @@ from lm_eval_adaptive.run.outputs import (
     run_warnings,
     summary_document,
     versions,
-    write_json,
     write_results,
 )
 from lm_eval_adaptive.run.session import (
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lm_eval_adaptive.host.candidate import Answer
+    from lm_eval_adaptive.records.ranking import RankingDocument
 
 log = logging.getLogger(__name__)
 
@@ -80,40 +84,6 @@ log = logging.getLogger(__name__)
 LOAD_ROUND = 8
 
 Listener = Callable[[Session, TaskRun, str], None]
-
-
-@dataclass(frozen=True)
-class TaskOutcome:
-    """What a run found on one task.
-
-    Attributes:
-        ranking: The content of the ranking file.
-        results: The harness's results of each model.
-        files: The files written, the ranking first.
-    """
-
-    ranking: dict[str, Any]
-    results: dict[str, dict[str, Any]]
-    files: list[Path]
-
-
-@dataclass
-class RunOutcome:
-    """What a run found.
-
-    Attributes:
-        output_path: The run's folder.
-        tasks: Outcome by task.
-        report: The page that shows it, None where it could not be made (the log says why).
-        summary: Over several tasks: mean rank and mean standardised score of each model.
-        summary_file: Where it was written.
-    """
-
-    output_path: Path
-    tasks: dict[str, TaskOutcome] = field(default_factory=dict)
-    report: Path | None = None
-    summary: dict[str, Any] | None = None
-    summary_file: Path | None = None
 
 
 def tasks_folder() -> Path:
@@ -269,8 +239,8 @@ class AdaptiveRun:
                         run = self._play(session, records, journal)
                         outcome.tasks[session.docs.name] = self._conclude(session, run, manager)
                     if len(sessions) > 1:
-                        self._summarise(sessions, outcome)
-                    outcome.report = _page(self.output_path)
+                        outcome = self._summarise(sessions, outcome)
+                    outcome = replace(outcome, report=_page(self.output_path))
                     track(self.settings, outcome)
                 except KeyboardInterrupt:
                     _page(self.output_path)
@@ -454,30 +424,27 @@ class AdaptiveRun:
                 "new run"
             )
 
-    def _summarise(self, sessions: Sequence[Session], outcome: RunOutcome) -> None:
+    def _summarise(self, sessions: Sequence[Session], outcome: RunOutcome) -> RunOutcome:
         """Write the summary over several tasks."""
         rankings = {name: task.ranking for name, task in outcome.tasks.items()}
         banks = {session.docs.name: session.bank for session in sessions}
-        document = summary_document(rankings, banks)
         date_id = datetime.now().isoformat().replace(":", "-")  # noqa: DTZ005  as the harness
-        outcome.summary_file = self.output_path / f"summary_{date_id}.json"
-        outcome.summary = {**document, "date": date_id}
-        write_json(outcome.summary_file, outcome.summary)
+        document = summary_document(rankings, banks, date_id)
+        path = self.output_path / f"summary_{date_id}.json"
+        write_document(path, document)
+        return replace(outcome, summary=document, summary_file=path)
 
     def _conclude(self, session: Session, run: TaskRun, manager: Any) -> TaskOutcome:
         """Write the files of a finished task."""
         name = session.docs.name
         document = ranking_document(session, run, self.candidates, run_warnings(session, run))
         if run.followers:
-            document["rankings"] = rankings(run, self.candidates)
-        by_model = {
-            entry["model"]: entry for entry in [*document["ranking"], *document["set_aside"]]
-        }
+            document = structs.replace(document, rankings=rankings(run, self.candidates))
         results: dict[str, dict[str, Any]] = {}
         files: list[Path] = []
         for candidate in self.candidates:
-            block = {**by_model[candidate.name], "stop_reason": run.stop_reason}
-            block["signature"] = document["signature"]
+            block = {**document.entry_of(candidate.name).plain(), "stop_reason": run.stop_reason}
+            block["signature"] = document.signature
             if run.followers:
                 block["further"] = _further(document, candidate.name)
             task = candidate.serve(session.docs)
@@ -487,18 +454,16 @@ class AdaptiveRun:
             files += written
         date_id = datetime.now().isoformat().replace(":", "-")  # noqa: DTZ005  as the harness
         path = self.output_path / f"ranking_{name}_{date_id}.json"
-        document = {**document, "date": date_id}
-        write_json(path, document)
+        document = structs.replace(document, date=date_id)
+        write_document(path, document)
         return TaskOutcome(document, results, [path, *files])
 
 
-def _further(document: Mapping[str, Any], model: str) -> list[dict[str, Any]]:
+def _further(document: RankingDocument, model: str) -> list[dict[str, Any]]:
     """A model's entries under the metrics after the first, with metric and filter."""
     return [
-        {"metric": ranking["metric"], "filter": ranking["filter"], **entry}
-        for ranking in list(document["rankings"].values())[1:]
-        for entry in (*ranking["ranking"], *ranking["set_aside"])
-        if entry["model"] == model
+        {"metric": each.metric, "filter": each.filter, **each.entry_of(model).plain()}
+        for each in document.further
     ]
 
 
@@ -672,10 +637,10 @@ def simple_evaluate(
     outcome = run.run()
     return {
         "results": {name: each.results for name, each in outcome.tasks.items()},
-        "ranking": {name: each.ranking for name, each in outcome.tasks.items()},
+        "ranking": {name: each.ranking.plain() for name, each in outcome.tasks.items()},
         "files": {name: each.files for name, each in outcome.tasks.items()},
         "output_path": outcome.output_path,
-        "summary": outcome.summary,
+        "summary": None if outcome.summary is None else outcome.summary.plain(),
     }
 
 

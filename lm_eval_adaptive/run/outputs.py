@@ -7,7 +7,6 @@ computes nothing about models: numbers come from the task's run.
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from collections import Counter
 from dataclasses import asdict
@@ -19,6 +18,18 @@ import numpy as np
 import lm_eval_adaptive
 from lm_eval_adaptive.errors import ModelError
 from lm_eval_adaptive.host.task import build_instances
+from lm_eval_adaptive.records.ranking import (
+    BankStamp,
+    Entry,
+    Excluded,
+    PairVerdict,
+    RankingDocument,
+    Recipe,
+    SetAside,
+    SummaryDocument,
+    SummaryRow,
+    TraceStep,
+)
 from lm_eval_adaptive.run.config import folder_name
 
 if TYPE_CHECKING:
@@ -31,20 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON aside, then rename, so that no half-written file is ever seen."""
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    aside.replace(path)
-
 
 def ranking_document(
     session: Session, run: TaskRun, candidates: Sequence[Candidate], warnings: Sequence[str]
-) -> dict[str, Any]:
-    """The content of a ranking file; the same for the same answers, but for nothing.
+) -> RankingDocument:
+    """The content of a ranking file; the same for the same answers.
 
     Args:
         session: The task.
@@ -66,9 +68,8 @@ def ranking_document(
     half = estimates.score_half_interval * scale.width
     bank = session.bank
     items_full = len(bank) * int((~procedure.known).sum())
-    cost_full = float(procedure.item_costs.sum())
 
-    def entry(row: int) -> dict[str, Any]:
+    def estimate(row: int) -> dict[str, Any]:
         return {
             "model": names[row],
             "score": float(raw[row]),
@@ -81,64 +82,64 @@ def ranking_document(
             "known": bool(procedure.known[row]),
         }
 
-    return {
-        "schema": SCHEMA,
-        "task": session.docs.name,
-        "metric": session.metric,
-        "filter": session.filter,
-        "higher_is_better": scale.higher_is_better,
-        "bank": {
-            "path": Path(bank.path).name,
-            "sha256": bank.sha256,
-            "items": len(bank),
-            "response_model": bank.info.response_model,
-            "range": [scale.lo, scale.hi],
-            "models": [model.name for model in bank.info.models],
-        },
-        "config": {
-            "adaptive": session.adaptive.choices(),
-            "models": [asdict(candidate.spec) for candidate in candidates],
-        },
-        "signature": session.recipe,
-        "versions": versions(),
-        "ranking": [
-            {
-                "rank": place,
-                **entry(row),
-                "tied_with": [names[other] for other in ranked if other in tied[row]],
-            }
+    return RankingDocument(
+        task=session.docs.name,
+        metric=session.metric,
+        filter=session.filter,
+        higher_is_better=scale.higher_is_better,
+        bank=BankStamp(
+            path=Path(bank.path).name,
+            sha256=bank.sha256,
+            items=len(bank),
+            response_model=bank.info.response_model,
+            range=(scale.lo, scale.hi),
+            models=tuple(model.name for model in bank.info.models),
+        ),
+        config=Recipe(
+            adaptive=session.adaptive.choices(),
+            models=tuple(asdict(candidate.spec) for candidate in candidates),
+        ),
+        signature=session.recipe,
+        versions=versions(),
+        ranking=tuple(
+            Entry(
+                rank=place,
+                **estimate(row),
+                tied_with=tuple(names[other] for other in ranked if other in tied[row]),
+            )
             for place, row in enumerate(ranked, start=1)
-        ],
-        "set_aside": [
-            {**entry(names.index(name)), "reason": reason} for name, reason in run.failed.items()
-        ],
-        "pairs": [
-            {
-                "a": names[pair.a],
-                "b": names[pair.b],
-                "p_a_better": pair.p_a_better,
-                "verdict": pair.verdict,
-                "required": pair.required,
-            }
+        ),
+        set_aside=tuple(
+            SetAside(**estimate(names.index(name)), reason=reason)
+            for name, reason in run.failed.items()
+        ),
+        pairs=tuple(
+            PairVerdict(
+                a=names[pair.a],
+                b=names[pair.b],
+                p_a_better=pair.p_a_better,
+                verdict=pair.verdict,
+                required=pair.required,
+            )
             for pair in pairs
-        ],
-        "stop_reason": run.stop_reason,
-        "items_total": int(state.answered.sum()),
-        "items_full": items_full,
-        "fraction": float(state.answered.sum() / items_full),
-        "cost_total": float(cost.sum()),
-        "cost_full": cost_full,
-        "excluded": [
-            {"doc_id": doc_id, "reason": reason} for doc_id, reason in run.excluded.items()
-        ],
-        "warnings": list(warnings),
-        "trace": run.trace,
-    }
+        ),
+        stop_reason=run.stop_reason,
+        items_total=int(state.answered.sum()),
+        items_full=items_full,
+        fraction=float(state.answered.sum() / items_full),
+        cost_total=float(cost.sum()),
+        cost_full=float(procedure.item_costs.sum()),
+        excluded=tuple(
+            Excluded(doc_id=doc_id, reason=reason) for doc_id, reason in run.excluded.items()
+        ),
+        warnings=tuple(warnings),
+        trace=tuple(TraceStep(**step) for step in run.trace),
+    )
 
 
 def summary_document(
-    rankings: Mapping[str, Mapping[str, Any]], banks: Mapping[str, ItemBank]
-) -> dict[str, Any]:
+    rankings: Mapping[str, RankingDocument], banks: Mapping[str, ItemBank], date: str
+) -> SummaryDocument:
     """Several tasks together: mean rank, and mean standardised score with its error.
 
     A task's scores are standardised by its bank's calibration models, z = (score - mean) / sd of
@@ -148,39 +149,37 @@ def summary_document(
     Args:
         rankings: Ranking documents by task.
         banks: Banks by task.
+        date: When it is written.
 
     Returns:
-        The summary file's content: a row ``{"model", "mean_rank", "mean_z", "mean_z_se", "tasks"}``
-        per model, best mean z first; a model that was set aside on a task is averaged over the
-        others.
+        The summary file's content: a row per model, best mean z first; a model that was set aside
+        on a task is averaged over the others.
     """
     found: dict[str, list[tuple[int, float, float]]] = {}
     for task, ranking in rankings.items():
         raw = np.array([model.mean_raw for model in banks[task].info.models])
         if not len(raw):  # without a bank the ranked models are all there is
-            raw = np.array([entry["score"] for entry in ranking["ranking"]])
+            raw = np.array([entry.score for entry in ranking.ranking])
         spread = float(raw.std(ddof=1)) if len(raw) > 1 else 0.0
         spread = spread or 1.0
-        sign = 1.0 if ranking["higher_is_better"] else -1.0
-        for entry in ranking["ranking"]:
-            z = sign * (entry["score"] - float(raw.mean())) / spread
-            found.setdefault(entry["model"], []).append(
-                (entry["rank"], z, entry["score_se"] / spread)
-            )
-    rows: list[dict[str, Any]] = []
+        sign = 1.0 if ranking.higher_is_better else -1.0
+        for entry in ranking.ranking:
+            z = sign * (entry.score - float(raw.mean())) / spread
+            found.setdefault(entry.model, []).append((entry.rank, z, entry.score_se / spread))
+    rows = []
     for model, each in found.items():
         ranks, zs, errors = (np.array(column, dtype=float) for column in zip(*each, strict=True))
         rows.append(
-            {
-                "model": model,
-                "mean_rank": float(ranks.mean()),
-                "mean_z": float(zs.mean()),
-                "mean_z_se": float(np.sqrt((errors**2).sum()) / len(each)),
-                "tasks": len(each),
-            }
+            SummaryRow(
+                model=model,
+                mean_rank=float(ranks.mean()),
+                mean_z=float(zs.mean()),
+                mean_z_se=float(np.sqrt((errors**2).sum()) / len(each)),
+                tasks=len(each),
+            )
         )
-    rows.sort(key=lambda row: (-row["mean_z"], row["model"]))
-    return {"schema": SCHEMA, "tasks": list(rankings), "summary": rows}
+    rows.sort(key=lambda row: (-row.mean_z, row.model))
+    return SummaryDocument(tasks=tuple(rankings), summary=tuple(rows), date=date)
 
 
 def versions() -> dict[str, str]:
@@ -205,9 +204,9 @@ def _ties(pairs: Sequence[Pair], active: Sequence[int]) -> dict[int, set[int]]:
     return tied
 
 
-def _interval(score: float, half: float, lo: float, hi: float) -> list[float]:
+def _interval(score: float, half: float, lo: float, hi: float) -> tuple[float, float]:
     """95 % interval of a score, within the metric's range."""
-    return [float(np.clip(score - half, lo, hi)), float(np.clip(score + half, lo, hi))]
+    return float(np.clip(score - half, lo, hi)), float(np.clip(score + half, lo, hi))
 
 
 def run_warnings(session: Session, run: TaskRun) -> list[str]:

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
     from lm_eval_adaptive.host.candidate import Answer, Candidate
     from lm_eval_adaptive.host.task import TaskDocs
+    from lm_eval_adaptive.records.ranking import MetricRanking
     from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
     from lm_eval_adaptive.run.session import TaskRun
-
-# What the rankings of one file have in common, and say once.
-_SHARED = ("schema", "task", "config", "versions")
 
 
 def make_session(
@@ -117,13 +115,13 @@ def close_round(
         each.close_round(_translated(plan, run.session, each.session), own, failures)
 
 
-def rankings(run: TaskRun, candidates: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
+def rankings(run: TaskRun, candidates: Sequence[Candidate]) -> dict[str, MetricRanking]:
     """A ranking per metric, without what the file says once."""
     found = {}
     for each in (run, *run.followers):
         session = each.session
         document = ranking_document(session, each, candidates, run_warnings(session, each))
-        found[session.key] = {key: document[key] for key in document if key not in _SHARED}
+        found[session.key] = document.of_metric()
     return found
 
 

@@ -21,6 +21,7 @@ from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.response import ItemParameters, expected_score
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.records.ranking import ranking_from
 from lm_eval_adaptive.report.write import render_report, write_report
 from lm_eval_adaptive.run import outputs
 from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
@@ -190,10 +191,11 @@ def make_run(
         failed={},
     )
     candidates = [SimpleNamespace(spec=spec) for spec in specs]
-    document = outputs.ranking_document(session, fold, candidates, ["a warning <b>"])
+    document = outputs.ranking_document(session, fold, candidates, ["a warning <b>"]).plain()
     document["date"] = "2026-01-02T03-04-05.000000"
     if finished:
-        outputs.write_json(folder / f"ranking_{TASK}_{document['date']}.json", document)
+        path = folder / f"ranking_{TASK}_{document['date']}.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
         write_samples(folder, specs, answers, answer)
     if not journal:
         (folder / "journal.jsonl").unlink()
@@ -340,7 +342,7 @@ def test_without_recorded_estimates_the_abilities_are_drawn(tmp_path: Path) -> N
     made = make_run(tmp_path)
     for step in made["document"]["trace"]:
         del step["estimate"]
-    text = render_report(made["document"], bank=made["bank"], answers=made["answers"])
+    text = render_report(ranking_from(made["document"]), bank=made["bank"], answers=made["answers"])
     assert "ability in logits (line)" in Page(text).words
 
 
@@ -354,7 +356,7 @@ def test_answers_stay_text(finished: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("where", ["an answer", "a warning", "model-0"])
 def test_the_test_for_harm_sees_text_that_is_not_escaped(tmp_path: Path, where: str) -> None:
     made = make_run(tmp_path)
-    text = render_report(made["document"], bank=made["bank"], answers=made["answers"])
+    text = render_report(ranking_from(made["document"]), bank=made["bank"], answers=made["answers"])
     assert harm(text) == []
     assert where in text
     assert harm(text.replace(where, HOSTILE, 1)) != []
@@ -382,7 +384,7 @@ def test_every_text_of_a_run_is_escaped(tmp_path: Path) -> None:
         for spec in made["document"]["config"]["models"]
     }
     text = render_report(
-        document, bank=made["bank"], answers=answers, samples=samples, command=evil
+        ranking_from(document), bank=made["bank"], answers=answers, samples=samples, command=evil
     )
     assert harm(text) == []
     assert text.count("onload=alert(3)") > 100
@@ -491,7 +493,7 @@ def test_a_model_that_was_set_aside_is_named_and_not_ranked(tmp_path: Path) -> N
     document["set_aside"] = [{**lost, "reason": "out of memory <b>"}]
     for entry in document["ranking"]:  # as a run leaves it: nobody ties with it any more
         entry["tied_with"] = [name for name in entry["tied_with"] if name != lost["model"]]
-    text = render_report(document, bank=made["bank"], answers=made["answers"])
+    text = render_report(ranking_from(document), bank=made["bank"], answers=made["answers"])
     page = Page(text)
     assert "Models set aside, not in the ranking" in page.words
     assert "out of memory <b>" in page.words
@@ -544,7 +546,7 @@ def test_the_map_of_a_paper_1pl_bank_shows_correlations(tmp_path: Path) -> None:
         ),
         item_rest_correlation=np.where(bank.doc_id == 0, np.nan, bank.item_rest_correlation),
     )
-    text = render_report(made["document"], bank=paper, answers=made["answers"])
+    text = render_report(ranking_from(made["document"]), bank=paper, answers=made["answers"])
     assert "upwards: correlation with the rest of the test" in Page(text).words
     assert harm(text) == []
 
@@ -569,7 +571,8 @@ def test_lower_is_better_is_said_and_the_best_stands_first(tmp_path: Path) -> No
 def test_two_tasks_share_a_page(tmp_path: Path) -> None:
     made = make_run(tmp_path)
     document = {**made["document"], "task": "second"}
-    outputs.write_json(tmp_path / "ranking_second_2026-01-02T03-04-06.000000.json", document)
+    path = tmp_path / "ranking_second_2026-01-02T03-04-06.000000.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert {"t1-top", "t2-top"} <= page.ids()
     identities = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
