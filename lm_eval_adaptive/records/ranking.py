@@ -17,7 +17,7 @@ from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.records.files import write_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
 SCHEMA = 1
@@ -379,8 +379,3 @@ def ranking_from(data: Mapping[str, Any]) -> RankingDocument:
         msgspec.ValidationError: A value is missing or of the wrong type; the text says where.
     """
     return msgspec.convert(data, RankingDocument)
-
-
-def winners_and_losers(pairs: Sequence[PairVerdict]) -> list[tuple[str, str]]:
-    """Decided pairs as (winner, loser)."""
-    return [pair.winner_and_loser for pair in pairs if pair.decided]

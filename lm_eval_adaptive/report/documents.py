@@ -44,7 +44,7 @@ def _surprises(view: TaskView) -> list[tuple[object, ...]]:
 
     bank = view.bank
     item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-    ability = {entry["model"]: entry["ability"] for entry in view.ranking["ranking"]}
+    ability = {entry.model: entry.ability for entry in view.ranking.ranking}
     found: list[tuple[float, tuple[object, ...]]] = []
     for model, records in valid_answers(view).items():
         known = [record for record in records if int(record["doc_id"]) in item_of]
@@ -68,17 +68,16 @@ def _surprises(view: TaskView) -> list[tuple[object, ...]]:
 def warnings(view: TaskView, prefix: str) -> str:
     """What to know before trusting the numbers, models set aside, and surprising answers."""
     ranking = view.ranking
-    listed = [*view.notes, *ranking["warnings"]]
+    listed = [*view.notes, *ranking.warnings]
     inside = "".join(f"<li>{esc(each)}</li>" for each in listed)
     inside = f'<ul class="warn">{inside}</ul>' if listed else "<p>No warnings.</p>"
-    aside = ranking.get("set_aside", [])
+    aside = ranking.set_aside
     if aside:
-        lost = ((each["model"], each["items"], each["reason"]) for each in aside)
+        lost = ((each.model, each.items, each.reason) for each in aside)
         inside += "<h3>Models set aside, not in the ranking</h3>"
         inside += table(("model", "items asked", "why"), lost)
-    excluded = ranking.get("excluded", [])
-    if excluded:
-        rows = ((each["doc_id"], each["reason"]) for each in excluded)
+    if ranking.excluded:
+        rows = ((each.doc_id, each.reason) for each in ranking.excluded)
         inside += "<h3>Documents left out for all models</h3>" + table(("document", "why"), rows)
     surprises = _surprises(view)
     if surprises:
@@ -133,16 +132,14 @@ def _flat(responses: object) -> list[str]:
 
 def documents(view: TaskView, prefix: str) -> str:
     """The documents on which models differ most, answers side by side."""
-    placed = [*view.ranking["ranking"], *view.ranking.get("set_aside", [])]
-    order = [entry["model"] for entry in placed] or [
-        spec["name"] for spec in view.ranking["config"]["models"]
-    ]
+    placed = [*view.ranking.ranking, *view.ranking.set_aside]
+    order = [entry.model for entry in placed] or view.ranking.config.names
     by_doc: dict[int, dict[str, Mapping[str, Any]]] = {}
     for record in view.answers:
         by_doc.setdefault(int(record["doc_id"]), {})[record["model"]] = record
     if not view.answers:  # no journal: the trace has the scores, the samples the texts
-        for step in view.ranking["trace"]:
-            by_doc.setdefault(int(step["doc_id"]), {})[step["model"]] = step
+        for step in view.ranking.trace:
+            by_doc.setdefault(int(step.doc_id), {})[step.model] = step.plain()
 
     def spread(doc: int) -> float:
         scores = [each["score"] for each in by_doc[doc].values() if each["score"] is not None]
@@ -193,7 +190,7 @@ def documents(view: TaskView, prefix: str) -> str:
         inside = "".join(blocks)
     words = (
         f"The {len(blocks)} documents whose scores lie furthest apart, of {len(by_doc)} that were "
-        f"asked. Numbers are the {view.ranking['metric']} of each answer; texts are shown as the "
+        f"asked. Numbers are the {view.ranking.metric} of each answer; texts are shown as the "
         "models wrote them."
         if blocks
         else "Documents that two models or more were asked are compared here."
@@ -204,18 +201,18 @@ def documents(view: TaskView, prefix: str) -> str:
 def repeat(view: TaskView, prefix: str) -> str:
     """The command, versions and hashes that make the run again."""
     ranking = view.ranking
-    bank = ranking["bank"]
-    versions = ", ".join(f"{name} {each}" for name, each in ranking.get("versions", {}).items())
-    about = f"{bank['path']} sha256 {bank['sha256']}" if bank.get("path") else bank["sha256"]
+    bank = ranking.bank
+    versions = ", ".join(f"{name} {each}" for name, each in ranking.versions.items())
+    about = f"{bank.path} sha256 {bank.sha256}" if bank.path else bank.sha256
     parts = [
         ("Command", view.command or "The run was started from Python, or its journal is gone."),
-        ("Signature", ranking["signature"]),
+        ("Signature", ranking.signature),
         ("Versions", versions or "not recorded"),
         ("Bank", about),
-        ("Bank calibrated on", ", ".join(map(str, bank.get("models", []))) or "not known here"),
+        ("Bank calibrated on", ", ".join(bank.models) or "not known here"),
     ]
     inside = "".join(f"<h3>{esc(name)}</h3>{pre(value)}" for name, value in parts)
-    inside += fold_away("All options", pre(as_text(without_secrets(ranking["config"]))))
+    inside += fold_away("All options", pre(as_text(without_secrets(ranking.config.plain()))))
     words = (
         "The same bank, models' answers, options and seed give the same ranking; the signature "
         "names what has to be equal."

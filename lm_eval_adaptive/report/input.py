@@ -15,17 +15,26 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.settings import folder_name
+from lm_eval_adaptive.records.journal import NAME, SCHEMA, read_journal
+from lm_eval_adaptive.records.ranking import (
+    BankStamp,
+    Excluded,
+    RankingDocument,
+    Recipe,
+    SetAside,
+    read_ranking,
+)
 from lm_eval_adaptive.records.standing import Standing
-from lm_eval_adaptive.run.journal import NAME, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.records.journal import JournalFile
 
     # From a run's folder and journal: how far each task is that has no ranking file.
-    Standings = Callable[[Path, Sequence[Mapping[str, Any]]], Mapping[str, Standing]]
+    Standings = Callable[[Path, JournalFile], Mapping[str, Standing]]
     Samples = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
@@ -34,7 +43,7 @@ class TaskView:
     """All that the report shows of one task.
 
     Attributes:
-        ranking: A ranking document (see ``outputs``); its ``ranking`` list is empty where only
+        ranking: A ranking document; its ``ranking`` list is empty where only
             the journal is known.
         bank: The bank, None where it was not found.
         answers: The journal's ``answer`` records.
@@ -44,7 +53,7 @@ class TaskView:
         notes: What the reader of this page has to know about the page.
     """
 
-    ranking: Mapping[str, Any]
+    ranking: RankingDocument
     bank: ItemBank | None = None
     answers: Sequence[Mapping[str, Any]] = ()
     samples: Samples = field(default_factory=dict)
@@ -88,11 +97,11 @@ def _views_of_folder(folder: Path, standings: Standings) -> list[TaskView]:
     """One view per task: from the current journal, and from rankings it does not know."""
     newest: dict[str, Path] = {}
     for path in sorted(folder.glob("ranking_*.json"), key=lambda each: each.stat().st_mtime_ns):
-        newest[str(_read_ranking(path)["task"])] = path
+        newest[read_ranking(path).task] = path
     records = _read_records(folder / NAME)
     views = []
     if records:
-        standing = standings(folder, records)
+        standing = standings(folder, read_journal(folder / NAME))
         ended = {record["task"] for record in records if record["type"] == "end"}
         for task in records[0]["config"]["tasks"]:
             path = newest.pop(task, folder)
@@ -101,24 +110,6 @@ def _views_of_folder(folder: Path, standings: Standings) -> list[TaskView]:
             else:
                 views.append(_unfinished_view(records, task, standing.get(task, Standing())))
     return views + [_finished_view(path) for _, path in sorted(newest.items())]
-
-
-def _read_ranking(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise DataError(
-            f"{path} is no readable ranking file ({error}); restore it, or write it again with "
-            f"--resume {path.parent}"
-        ) from error
-    if not isinstance(data, dict) or "ranking" not in data or "task" not in data:
-        raise DataError(f"{path} is JSON but no ranking file; give a ranking_*.json of a run")
-    if data.get("schema") != 1:
-        raise DataError(
-            f"{path} has schema {data.get('schema')}, this version reads schema 1; use the version "
-            "that wrote it"
-        )
-    return data
 
 
 def _read_records(path: Path) -> list[dict[str, Any]]:
@@ -149,33 +140,31 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _finished_view(path: Path) -> TaskView:
-    ranking = _read_ranking(path)
+    ranking = read_ranking(path)
     records = _journal_of(path.parent, ranking)
     words = list(records[0].get("command") or []) if records else []
-    bank, notes = bank_of_run(
-        ranking["bank"]["sha256"], ranking["bank"]["response_model"], path.parent, words
-    )
+    bank, notes = bank_of_run(ranking.bank.sha256, ranking.bank.response_model, path.parent, words)
     if not records:
         notes.append("The run's journal was not found beside the ranking.")
     answers = [
         record
         for record in records
-        if record["type"] == "answer" and record["task"] == ranking["task"]
+        if record["type"] == "answer" and record["task"] == ranking.task
     ]
-    names = [entry["model"] for entry in ranking["ranking"]]
+    names = ranking.names
     samples = _read_samples(path.parent, ranking, names)
     return TaskView(ranking, bank, answers, samples, _command(words), False, tuple(notes))
 
 
-def _journal_of(folder: Path, ranking: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _journal_of(folder: Path, ranking: RankingDocument) -> list[dict[str, Any]]:
     """The journal, among those kept in the folder, that holds the answers of a ranking."""
-    wanted = {(step["model"], step["doc_id"], step["raw_score"]) for step in ranking["trace"]}
+    wanted = {(step.model, step.doc_id, step.raw_score) for step in ranking.trace}
     for path in (folder / NAME, *sorted(folder.glob("journal_*.jsonl"))):
         records = _read_records(path)
         held = {
             (record["model"], record["doc_id"], record["raw_score"])
             for record in records
-            if record["type"] == "answer" and record["task"] == ranking["task"]
+            if record["type"] == "answer" and record["task"] == ranking.task
         }
         if records and wanted <= held:
             return records
@@ -204,11 +193,11 @@ def without_secrets(value: Any) -> Any:
 
 
 def _read_samples(
-    folder: Path, ranking: Mapping[str, Any], names: Sequence[str]
+    folder: Path, ranking: RankingDocument, names: Sequence[str]
 ) -> dict[str, dict[int, dict[str, Any]]]:
     """The samples logged with a ranking, by model and document id."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
-    prefix, date = f"samples_{ranking['task']}_", str(ranking.get("date", "9"))
+    prefix, date = f"samples_{ranking.task}_", ranking.date or "9"
     for name in names:
         files = sorted((folder / folder_name(name)).glob(f"{prefix}[0-9]*.jsonl"))
         files = [path for path in files if path.stem[len(prefix) :] <= date]
@@ -221,7 +210,7 @@ def _read_samples(
                     sample = json.loads(line)
                 except ValueError:  # a file that was cut off: what is whole is shown
                     break
-                if sample.get("filter", ranking["filter"]) == ranking["filter"]:
+                if sample.get("filter", ranking.filter) == ranking.filter:
                     mine[int(sample["doc_id"])] = sample
     return found
 
@@ -240,7 +229,7 @@ def _unfinished_view(
 
 def _journal_document(
     header: Mapping[str, Any], records: Sequence[Mapping[str, Any]], task: str
-) -> dict[str, Any]:
+) -> RankingDocument:
     """A ranking document without estimates: what the journal alone tells."""
     recipe = header["tasks"][task]["signature"]
     parts = dict(part.partition(":")[::2] for part in recipe.split("|"))
@@ -254,53 +243,49 @@ def _journal_document(
     # Prices by the token say what an answer cost, not what a full run would.
     fixed = all(isinstance(price, int | float) for price in per_item.values())
     full = sum(per_item.values()) if fixed else float("nan")
-    return {
-        "task": task,
-        "metric": parts.get("metric", ""),
-        "filter": parts.get("filter", ""),
-        "higher_is_better": None,
-        "bank": {"path": "", "sha256": header["tasks"][task]["bank_sha256"], "models": []},
-        "config": {"adaptive": header["adaptive"], "models": [spec for _, spec in models]},
-        "signature": recipe,
-        "versions": header.get("versions", {}),
-        "ranking": [],
-        "pairs": [],
-        "stop_reason": "".join(record["stop_reason"] for record in kinds.get("end", [])[-1:]),
-        "items_total": len(answers),
-        "items_full": items_full,
-        "fraction": len(answers) / items_full if items_full else 0.0,
-        "cost_total": sum(float(record["cost"]) for record in answers),
-        "cost_full": full * int(header["tasks"][task]["documents"]),
-        "excluded": [
-            {"doc_id": record["doc_id"], "reason": f"{record['model']}: {record['problem']}"}
+    return RankingDocument(
+        task=task,
+        metric=parts.get("metric", ""),
+        filter=parts.get("filter", ""),
+        higher_is_better=None,
+        bank=BankStamp(sha256=header["tasks"][task]["bank_sha256"]),
+        config=Recipe(adaptive=header["adaptive"], models=tuple(spec for _, spec in models)),
+        signature=recipe,
+        versions=header.get("versions", {}),
+        ranking=(),
+        pairs=(),
+        stop_reason="".join(record["stop_reason"] for record in kinds.get("end", [])[-1:]),
+        items_total=len(answers),
+        items_full=items_full,
+        fraction=len(answers) / items_full if items_full else 0.0,
+        cost_total=sum(float(record["cost"]) for record in answers),
+        cost_full=full * int(header["tasks"][task]["documents"]),
+        excluded=tuple(
+            Excluded(doc_id=record["doc_id"], reason=f"{record['model']}: {record['problem']}")
             for record in answers
             if record["problem"]
-        ],
-        "set_aside": [
-            {
-                "model": record["model"],
-                "reason": record["reason"],
-                "items": sum(each["model"] == record["model"] for each in answers),
-            }
+        ),
+        set_aside=tuple(
+            SetAside(
+                model=record["model"],
+                reason=record["reason"],
+                items=sum(each["model"] == record["model"] for each in answers),
+            )
             for record in kinds.get("failed", [])
-        ],
-        "warnings": [],
-        "trace": [],
-    }
+        ),
+    )
 
 
-def direction_of(ranking: Mapping[str, Any]) -> str:
+def direction_of(ranking: RankingDocument) -> str:
     """The metric's direction in words, "" where it is unknown."""
-    better = ranking["higher_is_better"]
+    better = ranking.higher_is_better
     return "" if better is None else "higher is better" if better else "lower is better"
 
 
 def valid_answers(view: TaskView) -> dict[str, list[Mapping[str, Any]]]:
     """Answers that count, by model in ranking order."""
-    excluded = {each["doc_id"] for each in view.ranking.get("excluded", [])}
-    found: dict[str, list[Mapping[str, Any]]] = {
-        entry["model"]: [] for entry in view.ranking["ranking"]
-    }
+    excluded = {each.doc_id for each in view.ranking.excluded}
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in view.ranking.names}
     for record in view.answers:
         counts = record["score"] is not None and record["doc_id"] not in excluded
         if counts and record["model"] in found:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.report.documents import documents, repeat, warnings
 from lm_eval_adaptive.report.figures import curves, forest, item_map, money, pair_matrix
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.records.ranking import RankingDocument
     from lm_eval_adaptive.report.input import Samples, Standings
 
 HEADLINE_CHARS = 700
@@ -45,7 +48,7 @@ STOP_WORDS = {
 
 
 def render_report(
-    ranking: Mapping[str, Any],
+    ranking: RankingDocument,
     *,
     bank: ItemBank | None,
     answers: Sequence[Mapping[str, Any]],
@@ -106,9 +109,7 @@ def write_report(
         raise UsageError(f"--format must be one of {', '.join(FORMS)}; got {form!r}")
     if source.suffix == ".parquet":
         return _write_bank(source, output, form)
-    from lm_eval_adaptive.report.unfinished import standings as from_journal
-
-    folder, views = views_of(source, standings or from_journal)
+    folder, views = views_of(source, standings or (lambda *_: {}))
     target = output or folder
     if target.is_dir():
         target /= FORMS[form]
@@ -149,21 +150,21 @@ def render_markdown(views: Sequence[TaskView]) -> str:
         direction = direction_of(ranking)
         state = " (unfinished)" if view.unfinished else ""
         lines = [
-            f"## {code(ranking['task'])}: {code(ranking['metric'])}, {direction}{state}",
+            f"## {code(ranking.task)}: {code(ranking.metric)}, {direction}{state}",
             "",
             "| rank | model | score | 95 % interval | items | cost | not told apart from |",
             "|---:|:---|---:|:---|---:|---:|:---|",
         ]
-        for entry in ranking["ranking"]:
-            low, high = entry["score_ci"]
-            tied = ", ".join(map(cell, entry["tied_with"])) or "–"
+        for entry in ranking.ranking:
+            low, high = entry.score_ci
+            tied = ", ".join(map(cell, entry.tied_with)) or "–"
             lines.append(
-                f"| {entry['rank']} | {cell(entry['model'])} | {num(entry['score'])} | {num(low)} "
-                f"– {num(high)} | {entry['items']} | {num(entry['cost'])} | {tied} |"
+                f"| {entry.rank} | {cell(entry.model)} | {num(entry.score)} | {num(low)} "
+                f"– {num(high)} | {entry.items} | {num(entry.cost)} | {tied} |"
             )
         lines += ["", _short_headline(view), ""]
-        lines += [f"- {code(each)}" for each in [*view.notes, *ranking["warnings"]]]
-        lines += ["", f"Signature: {code(ranking['signature'])}", ""]
+        lines += [f"- {code(each)}" for each in [*view.notes, *ranking.warnings]]
+        lines += ["", f"Signature: {code(ranking.signature)}", ""]
         parts.append("\n".join(lines))
     return "\n".join(parts)
 
@@ -178,14 +179,14 @@ def render_csv(views: Sequence[TaskView]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["task", "metric", *keys, "score_low", "score_high", "tied_with", "finished"])
     for view in views:
-        for entry in view.ranking["ranking"]:
+        for entry in view.ranking.ranking:
             writer.writerow(
                 [
-                    view.ranking["task"],
-                    view.ranking["metric"],
-                    *(entry[key] for key in keys),
-                    *entry["score_ci"],
-                    "; ".join(entry["tied_with"]),
+                    view.ranking.task,
+                    view.ranking.metric,
+                    *(getattr(entry, key) for key in keys),
+                    *entry.score_ci,
+                    "; ".join(entry.tied_with),
                     not view.unfinished,
                 ]
             )
@@ -194,23 +195,23 @@ def render_csv(views: Sequence[TaskView]) -> str:
 
 def _headline(view: TaskView) -> str:
     ranking = view.ranking
-    asked = f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run"
-    if not ranking["ranking"]:
+    asked = f"{ranking.items_total} items asked, {share(ranking.fraction)} of a full run"
+    if not ranking.ranking:
         return f"{asked}; no estimate yet."
     if view.unfinished:
-        return sentence({**ranking, "stop_reason": "not yet"})
-    return sentence(dict(ranking))
+        return sentence(replace(ranking, stop_reason="not yet"))
+    return sentence(ranking)
 
 
 def _short_headline(view: TaskView) -> str:
     """A sentence without names of pairs, where no model's name may be taken for markup."""
     ranking = view.ranking
-    pairs = ranking["pairs"]
-    told = sum(pair["verdict"] in ("a", "b") for pair in pairs)
-    asked = f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run"
+    pairs = ranking.pairs
+    told = sum(pair.decided for pair in pairs)
+    asked = f"{ranking.items_total} items asked, {share(ranking.fraction)} of a full run"
     if not pairs:
         return f"{asked}."
-    confidence = ranking["config"]["adaptive"]["confidence"]
+    confidence = ranking.config.confidence
     return (
         f"{told} of {len(pairs)} pairs are told apart with {confidence:.0%} confidence each; "
         f"{asked}."
@@ -222,23 +223,23 @@ def _headline_html(view: TaskView) -> str:
     full = _headline(view)
     if len(full) <= HEADLINE_CHARS:
         return f'<p class="headline">{esc(full)}</p>'
-    first = view.ranking["ranking"][0]
-    tied = f", not told apart from {len(first['tied_with'])} other(s)" if first["tied_with"] else ""
-    short = f"{first['model']} stands first{tied}; {_short_headline(view)}"
+    first = view.ranking.ranking[0]
+    tied = f", not told apart from {len(first.tied_with)} other(s)" if first.tied_with else ""
+    short = f"{first.model} stands first{tied}; {_short_headline(view)}"
     return f'<p class="headline">{esc(short)}</p>{fold_away("All pairs in words", para(full))}'
 
 
 def _facts(view: TaskView) -> str:
     ranking = view.ranking
-    needed = [pair for pair in ranking["pairs"] if pair.get("required", True)]
-    decided = sum(pair["verdict"] != "undecided" for pair in needed)
-    reason = ranking["stop_reason"]
+    needed = [pair for pair in ranking.pairs if pair.required]
+    decided = sum(pair.verdict != "undecided" for pair in needed)
+    reason = ranking.stop_reason
     facts = [
-        ("items asked", f"{ranking['items_total']}", f"of {ranking['items_full']} in a full run"),
+        ("items asked", f"{ranking.items_total}", f"of {ranking.items_full} in a full run"),
         (
             "share of a full run",
-            share(ranking["fraction"]),
-            f"cost {num(ranking['cost_total'])} of {num(ranking['cost_full'])}",
+            share(ranking.fraction),
+            f"cost {num(ranking.cost_total)} of {num(ranking.cost_full)}",
         ),
     ]
     if needed:
@@ -280,11 +281,11 @@ def _how_to_read() -> str:
 
 def _task_body(view: TaskView, prefix: str) -> str:
     ranking = view.ranking
-    count = len(ranking["ranking"]) or len(ranking["config"]["models"])
+    count = len(ranking.ranking) or len(ranking.config.models)
     models = "1 model" if count == 1 else f"{count} models"
     direction = direction_of(ranking)
-    filtered = "" if ranking["filter"] == "none" else f" ({ranking['filter']})"
-    metric = f"{ranking['metric']}{filtered}"
+    filtered = "" if ranking.filter == "none" else f" ({ranking.filter})"
+    metric = f"{ranking.metric}{filtered}"
     about = f"{models}, ranked by {metric}{', ' if direction else ''}{direction}"
     banner = (
         '<p class="banner" role="note">Unfinished: this run is going on or was interrupted. What '
@@ -292,9 +293,9 @@ def _task_body(view: TaskView, prefix: str) -> str:
         if view.unfinished
         else ""
     )
-    date = f" · {str(ranking['date'])[:16].replace('T', ' ')}" if ranking.get("date") else ""
+    date = f" · {ranking.date[:16].replace('T', ' ')}" if ranking.date else ""
     head = (
-        f'<header id="{prefix}top"><h1>{esc(ranking["task"])}</h1><p class="s">'
+        f'<header id="{prefix}top"><h1>{esc(ranking.task)}</h1><p class="s">'
         f"{esc(about)}{esc(date)}</p>{banner}{_headline_html(view)}{_facts(view)}</header>"
     )
     parts = (forest, pair_matrix, curves, item_map, money, warnings, documents, repeat)
@@ -304,7 +305,7 @@ def _task_body(view: TaskView, prefix: str) -> str:
 def render_page(views: Sequence[TaskView]) -> str:
     """The page of one or several tasks."""
     bodies = [_task_body(view, f"t{number}-") for number, view in enumerate(views, 1)]
-    names = [str(view.ranking["task"]) for view in views]
+    names = [view.ranking.task for view in views]
     links = "".join(
         f'<a href="#t{number}-top">{esc(name)}</a>' for number, name in enumerate(names, 1)
     )
