@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "AdaptiveConfig": "lm_eval_adaptive.run.config",
     "AdaptiveError": "lm_eval_adaptive.errors",
-    "CandidateSpec": "lm_eval_adaptive.run.config",
+    "CandidateSpec": "lm_eval_adaptive.host.settings",
     "ItemBank": "lm_eval_adaptive.core.bank",
     "ScoreMatrix": "lm_eval_adaptive.core.matrix",
     "calibrate": "lm_eval_adaptive.core.build",

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive import __version__
-from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
-from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.banks.find import load_bank
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.growing import extend
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES, OPEN_ENDED, direction, document_score
-from lm_eval_adaptive.run.config import metric_and_filter
+from lm_eval_adaptive.host.settings import metric_and_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.host.logs import LoggedRun
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def calibrate_from(options: CalibrateOptions) -> ItemBank:
 def _updated(options: CalibrateOptions) -> ItemBank:
     """A bank with the models of further runs, adaptive ones included."""
     source = str(options.update)
-    bank = ItemBank.load(fetch_bank(source) if is_hub_address(source) else source)
+    bank = load_bank(source)
     info = bank.info
     metric, filter_name = metric_and_filter(options.metric or info.metric)
     filter_name = filter_name or info.filter

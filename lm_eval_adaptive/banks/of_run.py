@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import refit
+from lm_eval_adaptive.host.find_tasks import tasks_folder
+from lm_eval_adaptive.records.journal import NO_BANK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-NO_BANK = "none"  # stands for the hash where a run had no bank
 
 
 def bank_of_run(
@@ -33,8 +33,6 @@ def bank_of_run(
     Returns:
         The bank, None where it was not found; and what to tell the reader then.
     """
-    from lm_eval_adaptive.run.loop import tasks_folder
-
     if sha256 == NO_BANK:
         return None, ["The run was made without a bank (--bank none): there is no map of items."]
     named: list[Path] = []

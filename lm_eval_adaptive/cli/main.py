@@ -108,7 +108,7 @@ def _execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
     command = getattr(namespace, "command", None)
     if command != "run":
         if command in ("ls", "validate"):
-            from lm_eval_adaptive.run.loop import register_all
+            from lm_eval_adaptive.host.registries import register_all
 
             setup_logging()
             register_all()
@@ -123,7 +123,7 @@ def _execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def _list_banks(include_path: list[str]) -> None:
-    from lm_eval_adaptive.run.loop import named_banks
+    from lm_eval_adaptive.banks.find import named_banks
 
     print("Item banks, for run --adaptive:")
     for task, metric, bank in named_banks(include_path):
@@ -146,7 +146,7 @@ def _own_keys() -> set[str]:
 
 
 def _with_own_tasks(namespace: argparse.Namespace) -> None:
-    from lm_eval_adaptive.run.loop import include_paths
+    from lm_eval_adaptive.host.find_tasks import include_paths
 
     namespace.include_path = include_paths(getattr(namespace, "include_path", None))
 
@@ -155,7 +155,7 @@ def _run_plain(namespace: argparse.Namespace) -> int:
     """Exactly the harness's own run, with this package's tasks and models known to it."""
     from lm_eval.utils import setup_logging
 
-    from lm_eval_adaptive.run.loop import register_all
+    from lm_eval_adaptive.host.registries import register_all
 
     given = [key for key in _own_keys() - {CANDIDATES} if hasattr(namespace, key)]
     if given:
@@ -194,7 +194,8 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     # Progress bars read this when tqdm is first imported.
     if silenced() or not os.environ.get("LMEVAL_LOG_LEVEL"):
         os.environ["TQDM_DISABLE"] = "1"
-    from lm_eval_adaptive.run.loop import AdaptiveRun, register_all
+    from lm_eval_adaptive.host.registries import register_all
+    from lm_eval_adaptive.run.loop import AdaptiveRun
 
     resume = getattr(namespace, "resume", None)
     if resume is not None and not (namespace.tasks or getattr(namespace, "config", None)):
@@ -274,7 +275,7 @@ def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) 
     import yaml
     from lm_eval.config.evaluate_config import EvaluatorConfig
 
-    from lm_eval_adaptive.run.config import HarnessSettings
+    from lm_eval_adaptive.host.settings import HarnessSettings
 
     for name, reason in _REFUSED.items():
         if getattr(namespace, name, None) or from_file.get(name):
@@ -320,7 +321,8 @@ class _silent_stdout:  # noqa: N801  used as a with-statement
 
 
 def _read_candidates(namespace: argparse.Namespace, options: dict[str, Any]) -> Any:
-    from lm_eval_adaptive.run.config import load_yaml, make_candidates
+    from lm_eval_adaptive.host.settings import make_candidates
+    from lm_eval_adaptive.run.config import load_yaml
 
     opened = [dict(each) for each in options.get(CANDIDATES, [])]
     everywhere = namespace.model_args or {}
@@ -428,9 +430,10 @@ def _bank_show(namespace: argparse.Namespace) -> int:
 
 def _bank_check(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.banks.calibrate import match_documents
+    from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
+    from lm_eval_adaptive.host.registries import register_all
+    from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.host.task import TaskDocs, load_task
-    from lm_eval_adaptive.run.config import HarnessSettings
-    from lm_eval_adaptive.run.loop import make_task_manager, register_all, resolve_tasks
 
     register_all()
     bank = _loaded(namespace.file)

@@ -189,7 +189,7 @@ def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMa
     from lm_eval_adaptive.banks.log_scores import score_matrix
     from lm_eval_adaptive.host.logs import find_runs
     from lm_eval_adaptive.host.scoring import KNOWN_DIRECTIONS, document_score
-    from lm_eval_adaptive.run.config import metric_and_filter
+    from lm_eval_adaptive.host.settings import metric_and_filter
 
     name, filter_name = metric_and_filter(metric)
     runs = find_runs(namespace.samples, namespace.task)

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.settings import effective, folder_name
 from lm_eval_adaptive.host.task import (
     DocumentResult,
     PromptSettings,
     build_instances,
     process_answers,
 )
-from lm_eval_adaptive.run.config import effective, folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
     from lm_eval_adaptive.host.task import TaskDocs
-    from lm_eval_adaptive.run.config import CandidateSpec, HarnessSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.host.settings import folder_name
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
     Excluded,
@@ -23,7 +24,6 @@ from lm_eval_adaptive.records.ranking import (
     read_ranking,
 )
 from lm_eval_adaptive.records.standing import Standing
-from lm_eval_adaptive.run.config import folder_name
 from lm_eval_adaptive.run.journal import NAME, SCHEMA
 
 if TYPE_CHECKING:

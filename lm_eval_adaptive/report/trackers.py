@@ -18,9 +18,9 @@ from lm_eval_adaptive.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.records.outcome import RunOutcome
     from lm_eval_adaptive.records.ranking import PairVerdict, RankingDocument, TraceStep
-    from lm_eval_adaptive.run.config import HarnessSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.errors import AdaptiveError
+from lm_eval_adaptive.host.settings import CandidateSpec
 from lm_eval_adaptive.records.standing import Standing
-from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
+from lm_eval_adaptive.run.config import AdaptiveConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, TaskError, UsageError
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES, direction
-from lm_eval_adaptive.run.config import metric_and_filter
+from lm_eval_adaptive.host.settings import metric_and_filter
 
 if TYPE_CHECKING:
     from lm_eval_adaptive.core.paired import SharedOrder

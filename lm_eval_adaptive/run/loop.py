@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lm_eval_adaptive.banks.hub import is_hub_address
 from lm_eval_adaptive.core.procedure import Stop
 from lm_eval_adaptive.errors import (
     AdaptiveError,
@@ -28,19 +27,21 @@ from lm_eval_adaptive.errors import (
     UsageError,
 )
 from lm_eval_adaptive.host.candidate import NULL_ANSWER, Candidate
+from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
+from lm_eval_adaptive.host.registries import register_all
+from lm_eval_adaptive.host.settings import (
+    CandidateSpec,
+    HarnessSettings,
+    cost_of_tokens,
+    make_candidates,
+)
 from lm_eval_adaptive.host.task import TaskDocs, load_tasks
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.report.live import silenced
 from lm_eval_adaptive.report.trackers import check_trackers, track
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, Pool, in_plan_order
-from lm_eval_adaptive.run.config import (
-    AdaptiveConfig,
-    CandidateSpec,
-    HarnessSettings,
-    cost_of_tokens,
-    make_candidates,
-)
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.journal import (
     NAME,
     SCHEMA,
@@ -84,101 +85,6 @@ log = logging.getLogger(__name__)
 LOAD_ROUND = 8
 
 Listener = Callable[[Session, TaskRun, str], None]
-
-
-def tasks_folder() -> Path:
-    """Where this package's own tasks are: inside the wheel, or beside a source checkout."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "tasks"
-    return installed if installed.is_dir() else package.parent / "tasks"
-
-
-def include_paths(include_path: Any) -> list[str]:
-    """Folders to look for tasks in: this package's, then the user's, which take precedence."""
-    if not include_path:
-        return [str(tasks_folder())]
-    given = include_path if isinstance(include_path, list | tuple) else [include_path]
-    return [str(tasks_folder()), *(str(each) for each in given)]
-
-
-def named_banks(include_path: Any) -> list[tuple[str, str, Path | str]]:
-    """Tasks whose YAML names a bank, from our and the user's folders.
-
-    Returns:
-        Task, metric, and the bank's file, or its address where it is on the hub.
-    """
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    found = []
-    for folder in include_paths(include_path):
-        for file in sorted(Path(folder).rglob("*.yaml")):
-            config = load_yaml(str(file), resolve_func=False)
-            block = (config.get("metadata") or {}).get("adaptive") or {}
-            named = [(block.get("metric", ""), block.get("bank"))]
-            named += (block.get("banks") or {}).items()
-            for metric, address in named:
-                if isinstance(config.get("task"), str) and address:
-                    bank = address if is_hub_address(address) else file.parent / str(address)
-                    found.append((config["task"], str(metric), bank))
-    return found
-
-
-def make_task_manager(settings: HarnessSettings) -> Any:
-    """A task manager that knows the named tasks.
-
-    Reading the harness's own thousands of task files takes seconds, so they are read only when a
-    name is not found in this package's and the user's folders.
-    """
-    from lm_eval.tasks import TaskManager
-
-    paths = include_paths(settings.include_path)
-    for path in paths:
-        if not Path(path).exists():
-            raise UsageError(f"--include_path {path}: no such folder")
-    names = [task for task in settings.tasks if isinstance(task, str)]
-    manager = TaskManager(
-        include_path=paths, include_defaults=False, metadata=dict(settings.metadata)
-    )
-    if all(name in manager.all_tasks or name.endswith((".yaml", ".yml")) for name in names):
-        return manager
-    return TaskManager(include_path=paths, metadata=dict(settings.metadata))
-
-
-def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
-    """Task names, files and patterns as a list of single tasks, in the user's order.
-
-    Raises:
-        UsageError: A name is unknown; the message names near ones.
-    """
-    import difflib
-    from glob import glob
-
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    found: list[Any] = []
-    for task in tasks:
-        if not isinstance(task, str):
-            found.append(task)
-            continue
-        if task.endswith((".yaml", ".yml")):
-            files = sorted(glob(task))  # noqa: PTH207  a pattern may be absolute
-            if not files:
-                raise UsageError(f"no task file {task}")
-            for file in files:
-                config = load_yaml(str(Path(file).resolve()), resolve_func=True)
-                metadata = dict(config.get("metadata") or {})
-                config["metadata"] = {**metadata, "config_source": str(Path(file).resolve())}
-                found.append(config)
-            continue
-        matches = manager.match_tasks([task])
-        if not matches:
-            near = difflib.get_close_matches(task, manager.all_tasks, n=3)
-            hint = f"did you mean {', '.join(near)}?" if near else "`ls tasks` lists them"
-            raise UsageError(f"no task {task!r}; {hint}")
-        found.extend(match for match in matches if match not in found)
-    if not found:
-        raise UsageError("name a task with --tasks")
-    return found
 
 
 def default_output_path() -> Path:
@@ -642,15 +548,6 @@ def simple_evaluate(
         "output_path": outcome.output_path,
         "summary": None if outcome.summary is None else outcome.summary.plain(),
     }
-
-
-def register_all() -> None:
-    """Make the replay model and this package's metrics known to the harness."""
-    from lm_eval_adaptive.host.replay import register
-    from lm_eval_adaptive.metrics import register as register_metrics
-
-    register()
-    register_metrics()
 
 
 __all__ = ["AdaptiveError", "AdaptiveRun", "RunOutcome", "TaskOutcome", "simple_evaluate"]

@@ -17,6 +17,7 @@ import numpy as np
 
 import lm_eval_adaptive
 from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.host.settings import folder_name
 from lm_eval_adaptive.host.task import build_instances
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
@@ -30,7 +31,6 @@ from lm_eval_adaptive.records.ranking import (
     SummaryRow,
     TraceStep,
 )
-from lm_eval_adaptive.run.config import folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

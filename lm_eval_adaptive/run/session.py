@@ -7,25 +7,19 @@ It imports the core, the bank's checks and the score adaptor; it asks no model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lm_eval_adaptive.banks.calibrate import match_documents
-from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
-from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Ask, Procedure, ProcedureConfig, Round
 from lm_eval_adaptive.errors import BankError, DataError, TaskError, UsageError
 from lm_eval_adaptive.host.scoring import document_score
+from lm_eval_adaptive.host.settings import cost_of_tokens, metric_and_filter
 from lm_eval_adaptive.run.cold import documents_as_bank, is_cold, shared_order
-from lm_eval_adaptive.run.config import (
-    bank_signature,
-    cost_of_tokens,
-    metric_and_filter,
-    signature,
-)
+from lm_eval_adaptive.run.config import bank_signature, signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,10 +27,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.core.procedure import RunState
     from lm_eval_adaptive.host.candidate import Answer
+    from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.host.task import TaskDocs
-    from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
+    from lm_eval_adaptive.run.config import AdaptiveConfig
 
 
 @dataclass(frozen=True)
@@ -54,32 +50,6 @@ class ScoredAnswer:
     score: float | None
     clipped: bool
     problem: str
-
-
-def find_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
-    """The bank for a task: the user's, else the one its YAML names.
-
-    Raises:
-        BankError: There is none, or it cannot be read.
-    """
-    given = adaptive.bank_for(docs.name)
-    if given is not None:
-        return ItemBank.load(fetch_bank(given) if is_hub_address(given) else given)
-    named = docs.metadata.get("bank")
-    if adaptive.metrics:
-        named = (docs.metadata.get("banks") or {}).get(adaptive.metrics[0], named)
-    if is_hub_address(named):
-        return ItemBank.load(fetch_bank(named))
-    if named:
-        path = Path(str(named))
-        source = (docs.task.config.metadata or {}).get("config_source")
-        if not path.is_absolute() and source and source != "inline":
-            path = Path(source).parent / path
-        return ItemBank.load(path)
-    raise BankError(
-        f"no bank for task {docs.name}: its YAML names none under metadata.adaptive.bank; make one "
-        f"with `lm-eval-adaptive calibrate --task {docs.name} …` and pass it with --bank"
-    )
 
 
 def expected_costs(
@@ -179,7 +149,10 @@ class Session:
             self.bank = documents_as_bank(docs, adaptive)
             order = shared_order(docs, adaptive, seed)
         else:
-            self.bank = refit(find_bank(docs, adaptive), adaptive.response_model)
+            self.bank = refit(
+                find_bank(docs, adaptive.bank_for(docs.name), next(iter(adaptive.metrics), None)),
+                adaptive.response_model,
+            )
         self.notices: list[str] = []
         self._check_bank()
         info = self.bank.info

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lm_eval_adaptive.host.candidate import Answer, Candidate
+    from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.records.ranking import MetricRanking
-    from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
+    from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.session import TaskRun
 
 

@@ -21,10 +21,11 @@ from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.response import ItemParameters, expected_score
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.host.settings import CandidateSpec
 from lm_eval_adaptive.records.ranking import ranking_from
 from lm_eval_adaptive.report.write import render_report, write_report
 from lm_eval_adaptive.run import outputs
-from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.journal import Journal
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.host.settings import HarnessSettings, make_candidates
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import ranking_from
 from lm_eval_adaptive.report.live import (
@@ -37,7 +38,7 @@ from lm_eval_adaptive.report.show import (
     sentence,
     show_outcome,
 )
-from lm_eval_adaptive.run.config import AdaptiveConfig, HarnessSettings, make_candidates
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.loop import AdaptiveRun
 from tests.support import toy
 

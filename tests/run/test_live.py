@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from lm_eval_adaptive.host.candidate import Candidate
-from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec, HarnessSettings
+from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 

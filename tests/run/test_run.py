@@ -57,7 +57,7 @@ def test_estimates_hold_the_full_scores_that_lm_eval_finds(finished):
     from lm_eval import simple_evaluate as stock
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_adaptive.run.loop import tasks_folder
+    from lm_eval_adaptive.host.find_tasks import tasks_folder
 
     found, _ = finished
     manager = TaskManager(include_path=str(tasks_folder()), include_defaults=False)
@@ -464,9 +464,9 @@ def test_one_model_stops_at_its_precision(toy_bank, tmp_path):
 
 def test_few_shot_prompts_equal_those_of_a_full_run(toy_bank, tmp_path):
     """Few-shot draws run through the documents, so a chosen document needs the full run's draw."""
+    from lm_eval_adaptive.host.find_tasks import make_task_manager
+    from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.host.task import PromptSettings, TaskDocs, build_instances, load_task
-    from lm_eval_adaptive.run.config import HarnessSettings
-    from lm_eval_adaptive.run.loop import make_task_manager
 
     settings = HarnessSettings(tasks=(toy.TASK,))
     for sampler, split in (("default", "fewshot"), ("default", "test"), ("first_n", "fewshot")):
