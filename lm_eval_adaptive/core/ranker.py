@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.posterior import Estimates
+    from lm_eval_adaptive.core.estimates import Estimates
 
     FloatArray = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from lm_eval_adaptive.core.procedure import ProcedureConfig
 from lm_eval_adaptive.core.ranker import DecisionRule
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.sampler import SAMPLERS
 from lm_eval_adaptive.errors import UsageError
 

@@ -25,7 +25,7 @@ from lm_eval_adaptive.harness.journal import NAME, SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lm_eval_adaptive.core.procedure import RunState
+    from lm_eval_adaptive.core.state import RunState
     from lm_eval_adaptive.harness.candidate import Candidate
     from lm_eval_adaptive.harness.session import Session
 
@@ -285,7 +285,7 @@ class _JournalledSession:
         self.followers: list[Session] = []
         self.prices = {spec.name: spec.cost for spec in self.specs}
         self.recipe = header["tasks"][task]["signature"]
-        self.procedure = Procedure(
+        self.procedure = Procedure.for_bank(
             bank,
             expected_costs(bank, self.specs, repeats),
             self.adaptive.procedure(self.scale.width, 1, 0),

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.core.procedure import Stop
+from lm_eval_adaptive.core.state import Stop
 from lm_eval_adaptive.errors import (
     AdaptiveError,
     DataError,

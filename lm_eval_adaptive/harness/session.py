@@ -14,7 +14,9 @@ import numpy as np
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import refit
-from lm_eval_adaptive.core.procedure import Ask, Procedure, ProcedureConfig, Round
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.state import Ask, Round
 from lm_eval_adaptive.errors import BankError, DataError, TaskError, UsageError
 from lm_eval_adaptive.harness.calibrate import match_documents
 from lm_eval_adaptive.harness.cold import documents_as_bank, is_cold, shared_order
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.procedure import RunState
+    from lm_eval_adaptive.core.state import RunState
     from lm_eval_adaptive.harness.candidate import Answer
     from lm_eval_adaptive.harness.config import AdaptiveConfig, CandidateSpec
     from lm_eval_adaptive.harness.task import TaskDocs
@@ -173,11 +175,9 @@ class Session:
     ) -> None:
         self.docs = docs
         self.adaptive = adaptive
-        order = None
-        self.cold = is_cold(docs, adaptive)
-        if self.cold:
+        cold = is_cold(docs, adaptive)
+        if cold:
             self.bank = documents_as_bank(docs, adaptive)
-            order = shared_order(docs, adaptive, seed)
         else:
             self.bank = refit(find_bank(docs, adaptive), adaptive.response_model)
         self.notices: list[str] = []
@@ -194,13 +194,12 @@ class Session:
         self.names = [*(spec.name for spec in candidates), *self.known]
         self.repeats = int(docs.task.config.repeats or 1)
         self.prices = {spec.name: spec.cost for spec in candidates}
-        self.procedure = Procedure(
-            self.bank,
-            expected_costs(self.bank, candidates, self.repeats),
-            adaptive.procedure(self.scale.width, batch, seed),
-            known,
-            order,
-        )
+        costs = expected_costs(self.bank, candidates, self.repeats)
+        rules = adaptive.procedure(self.scale.width, batch, seed)
+        if cold:
+            self.procedure = Procedure.for_order(shared_order(docs, adaptive, seed), costs, rules)
+        else:
+            self.procedure = Procedure.for_bank(self.bank, costs, rules, known)
         self.scorer = self._scorer(candidates)
         self.followers: list[Session] = []  # of further metrics on the same answers
 
@@ -273,11 +272,6 @@ class Session:
         return str(scoring.signature([self.metric])[self.metric])
 
     @property
-    def _sampler_name(self) -> str:
-        name = self.procedure.sampler_name
-        return "spread" if self.cold and name == "fisher" else name
-
-    @property
     def recipe(self) -> str:
         """The run's signature: what has to be equal for a ranking to come out again."""
         import lm_eval_adaptive
@@ -290,7 +284,7 @@ class Session:
             "filter": self.filter,
             "bank": bank_signature(self.bank),
             "response": self.bank.info.response_model,
-            "sampler": self._sampler_name,
+            "sampler": self.procedure.sampler.name,
             "round": rules.round_size or f"auto{rules.batch}",
             "conf": rules.rule.confidence,
             "corr": rules.rule.correction,

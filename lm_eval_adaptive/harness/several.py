@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.core.procedure import Ask, Round, Stop
+from lm_eval_adaptive.core.state import Ask, Round, Stop
 from lm_eval_adaptive.errors import BankError
 from lm_eval_adaptive.harness.outputs import ranking_document, run_warnings
 from lm_eval_adaptive.harness.session import Session

@@ -20,8 +20,10 @@ from lm_eval_adaptive.errors import DataError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lm_eval_adaptive.core.exam import Row
     from lm_eval_adaptive.core.matrix import ScoreMatrix
-    from lm_eval_adaptive.core.simulate import Plan, Row
+    from lm_eval_adaptive.core.plan import Plan
+    from lm_eval_adaptive.core.summary import Summary
 
 METHODS = (
     "default",
@@ -115,7 +117,9 @@ def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from lm_eval_adaptive.core.simulate import Plan, simulate, summarise
+    from lm_eval_adaptive.core.plan import Plan
+    from lm_eval_adaptive.core.simulate import simulate
+    from lm_eval_adaptive.core.summary import summarise
 
     matrices = _matrices(namespace)
     plan = Plan(
@@ -238,14 +242,14 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
+def show(means: Sequence[Summary], plan: Plan) -> None:
     """Print a table per matrix, and one of the means when there are several."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    groups = dict.fromkeys((row["matrix"], row["metric"]) for row in means)
+    groups = dict.fromkeys((row.matrix, row.metric) for row in means)
     for matrix, metric in groups:
         if matrix == "mean" and len(groups) == 2:  # one matrix is its own mean
             continue
@@ -255,7 +259,7 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
         for name in (*heads, *(["cost"] if plan.costs else [])):
             table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
         for row in means:
-            if (row["matrix"], row["metric"]) == (matrix, metric):
+            if (row.matrix, row.metric) == (matrix, metric):
                 table.add_row(*_cells(row)[: None if plan.costs else -1])
         console.print(table)
     console.print(
@@ -265,35 +269,35 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
     )
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: Summary) -> list[str]:
     def with_error(name: str, digits: int) -> str:
-        error = row[f"{name}_se"]
+        error = getattr(row, f"{name}_se")
         shown = "" if not math.isfinite(error) else f"±{error:.{digits}f}"
         # Without the zero before the point, a row fits 80 columns.
-        return re.sub(r"\b0\.", ".", f"{row[name]:.{digits}f}{shown}")
+        return re.sub(r"\b0\.", ".", f"{getattr(row, name):.{digits}f}{shown}")
 
-    accuracy = "–" if not math.isfinite(row["accuracy"]) else f"{row['accuracy']:.3f}"
-    items = f"{row['items']:.1f} *" if row["items_per_model"] is None else f"{row['items']:.0f}"
+    accuracy = "–" if not math.isfinite(row.accuracy) else f"{row.accuracy:.3f}"
+    items = f"{row.items:.1f} *" if row.items_per_model is None else f"{row.items:.0f}"
     return [
-        row["method"],
+        row.method,
         items,
         with_error("tau", 3),
         with_error("decided", 3),
         accuracy,
         with_error("score_abs_error", 2),
         with_error("covered", 3),
-        f"{row['cost']:.4g}",
+        f"{row.cost:.4g}",
     ]
 
 
-def _write(path: Path, rows: Sequence[Row], means: Sequence[dict[str, Any]], plan: Plan) -> None:
+def _write(path: Path, rows: Sequence[Row], means: Sequence[Summary], plan: Plan) -> None:
     def clean(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     document = {
         "plan": asdict(plan),
         "rows": [{key: clean(each) for key, each in asdict(row).items()} for row in rows],
-        "means": [{key: clean(each) for key, each in row.items()} for row in means],
+        "means": [{key: clean(each) for key, each in asdict(row).items()} for row in means],
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

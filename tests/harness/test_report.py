@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.response import ItemParameters, expected_score
 from lm_eval_adaptive.core.scale import ScoreScale
@@ -99,7 +100,7 @@ def make_run(
     adaptive = AdaptiveConfig(items_per_model=each)
     specs = [CandidateSpec(name.format(k), "dummy") for k in range(models)]
     theta = np.linspace(1.0, -1.0, models)
-    procedure = Procedure(bank, [1.0] * models, adaptive.procedure(scale.width, 1, 0))
+    procedure = Procedure.for_bank(bank, [1.0] * models, adaptive.procedure(scale.width, 1, 0))
     state = procedure.start()
     signature = f"task:{TASK}|metric:{bank.info.metric}|filter:none"
     header = {
