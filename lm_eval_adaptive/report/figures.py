@@ -309,7 +309,7 @@ def item_map(view: TaskView, prefix: str) -> str:
     bank = view.bank
     if bank is None:
         return ""
-    paper = bank.info.response_model == "paper-1pl"
+    paper = not bank.parameters.own_slopes
     height = bank.item_rest_correlation if paper else bank.parameters.discrimination
     b = bank.parameters.difficulty
     drawn = np.isfinite(height)

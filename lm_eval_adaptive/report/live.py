@@ -23,8 +23,9 @@ from lm_eval_adaptive.host.environment import silenced
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lm_eval_adaptive.core.procedure import Procedure, RunState
+    from lm_eval_adaptive.core.procedure import Procedure
     from lm_eval_adaptive.core.scale import ScoreScale
+    from lm_eval_adaptive.core.state import RunState
 
 PACKAGE = "lm_eval_adaptive"
 LINE_EVERY = 10.0  # seconds between plain lines where no further pair was decided

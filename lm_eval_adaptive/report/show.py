@@ -387,7 +387,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def bank_as_json(bank: ItemBank) -> dict[str, Any]:
     """A bank as plain data: its information and one mapping per item."""
-    from dataclasses import asdict
+    from lm_eval_adaptive.core.bank_info import info_to_json
 
     def number(value: float) -> float | None:
         return None if not np.isfinite(value) else float(value)
@@ -395,7 +395,7 @@ def bank_as_json(bank: ItemBank) -> dict[str, Any]:
     return {
         "path": bank.path,
         "sha256": bank.sha256,
-        "info": asdict(bank.info),
+        "info": info_to_json(bank.info),
         "items": [
             {
                 "doc_id": int(bank.doc_id[row]),

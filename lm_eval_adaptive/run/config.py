@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from lm_eval_adaptive.core import defaults
-from lm_eval_adaptive.core.procedure import ProcedureConfig
 from lm_eval_adaptive.core.ranker import DecisionRule
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.sampler import SAMPLERS
 from lm_eval_adaptive.errors import UsageError
 

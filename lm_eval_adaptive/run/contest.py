@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.core.procedure import Round
+from lm_eval_adaptive.core.state import Round
 from lm_eval_adaptive.records.journal import NO_BANK, AskRecord
 from lm_eval_adaptive.records.ranking import TraceStep
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.core.procedure import Procedure, RunState, Stop
+    from lm_eval_adaptive.core.procedure import Procedure
     from lm_eval_adaptive.core.scale import ScoreScale
+    from lm_eval_adaptive.core.state import RunState, Stop
     from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.records.journal import AnswerRecord, ScoreRecord
     from lm_eval_adaptive.run.config import AdaptiveConfig
@@ -63,7 +64,7 @@ class Terms:
     bank: ItemBank | None
     options: AdaptiveConfig
     names: tuple[str, ...]
-    signature: str
+    signature: str = ""
 
     @property
     def bank_sha256(self) -> str:

@@ -6,7 +6,7 @@ documents and the core. It asks no model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +14,12 @@ import numpy as np
 from lm_eval_adaptive.banks.calibrate import match_documents
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.errors import BankError, TaskError, UsageError
 from lm_eval_adaptive.host.settings import cost_of_tokens, metric_and_filter
-from lm_eval_adaptive.run.cold import documents_as_bank, is_cold, shared_order
+from lm_eval_adaptive.records.journal import NO_BANK
+from lm_eval_adaptive.run.cold import is_cold, measure_of, shared_order
 from lm_eval_adaptive.run.contest import Contest, Terms, View
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.core.scale import ScoreScale
     from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
@@ -80,36 +81,83 @@ def _view(
     seed: int,
 ) -> View:
     """The contest by one metric."""
-    cold = is_cold(docs, adaptive)
-    bank = documents_as_bank(docs, adaptive) if cold else _bank_of(docs, adaptive)
-    info, own = bank.info, [spec.name for spec in specs]
+    if is_cold(docs, adaptive):
+        return _view_without_bank(docs, adaptive, specs, batch, seed)
+    return _view_of_bank(docs, adaptive, specs, batch, seed)
+
+
+def _view_of_bank(
+    docs: TaskDocs,
+    adaptive: AdaptiveConfig,
+    specs: Sequence[CandidateSpec],
+    batch: int,
+    seed: int,
+) -> View:
+    bank = _bank_of(docs, adaptive)
+    info, own = bank.info, tuple(spec.name for spec in specs)
     where, notices = match_documents(bank, docs.keys)
     known, told = known_rows(bank, adaptive.against, own)
-    procedure = Procedure(
+    procedure = Procedure.for_bank(
         bank,
-        expected_costs(bank, specs, int(docs.task.config.repeats or 1)),
+        expected_costs(bank, specs, _repeats(docs)),
         adaptive.procedure(info.scale.width, batch, seed),
         known,
-        shared_order(docs, adaptive, seed) if cold else None,
     )
-    scorer, said = _scorer(docs, specs, info.metric)
-    names = (*own, *(info.models[row].name for row in known))
-    recipe = Recipe(
-        docs.name, docs.version, info.metric, info.filter, info.scale,
-        bank.sha256, info.response_model, names[len(own):], scorer, cold,
-    )  # fmt: skip
     terms = Terms(
         key=adaptive.metrics[0] if adaptive.metrics else info.metric,
         metric=info.metric,
         filter=info.filter,
         scale=info.scale,
-        bank=None if cold else bank,
+        bank=bank,
         options=adaptive,
-        names=names,
-        signature=recipe.signature(procedure, adaptive),
+        names=(*own, *(info.models[row].name for row in known)),
     )
     doc_ids = np.array([-1 if each is None else each for each in where])
-    return View(terms, procedure, doc_ids, [*notices, *told, *said])
+    return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
+
+
+def _view_without_bank(
+    docs: TaskDocs,
+    adaptive: AdaptiveConfig,
+    specs: Sequence[CandidateSpec],
+    batch: int,
+    seed: int,
+) -> View:
+    metric, filter_name, scale = measure_of(docs, adaptive)
+    unknown = np.full(len(docs), np.nan)
+    procedure = Procedure.for_order(
+        shared_order(docs, adaptive, seed),
+        item_costs(specs, _repeats(docs), unknown, unknown, NO_BANK),
+        adaptive.procedure(scale.width, batch, seed),
+    )
+    terms = Terms(
+        key=adaptive.metrics[0] if adaptive.metrics else metric,
+        metric=metric,
+        filter=filter_name,
+        scale=scale,
+        bank=None,
+        options=adaptive,
+        names=tuple(spec.name for spec in specs),
+    )
+    return _signed(docs, specs, terms, procedure, np.arange(len(docs)), [])
+
+
+def _repeats(docs: TaskDocs) -> int:
+    return int(docs.task.config.repeats or 1)
+
+
+def _signed(
+    docs: TaskDocs,
+    specs: Sequence[CandidateSpec],
+    terms: Terms,
+    procedure: Procedure,
+    doc_ids: NDArray[np.int_],
+    notices: Sequence[str],
+) -> View:
+    """A view with its recipe, and with what the metric itself gives reason to say."""
+    scorer, said = _scorer(docs, specs, terms.metric)
+    terms = replace(terms, signature=_signature(docs, terms, procedure, scorer))
+    return View(terms, procedure, doc_ids, [*notices, *said])
 
 
 def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
@@ -166,12 +214,33 @@ def expected_costs(
     Raises:
         BankError: A model is priced by tokens, and the bank does not know how long answers are.
     """
-    tokens_in, tokens_out = bank.input_tokens, bank.output_tokens
+    return item_costs(specs, repeats, bank.input_tokens, bank.output_tokens, bank.path)
+
+
+def item_costs(
+    specs: Sequence[CandidateSpec],
+    repeats: int,
+    tokens_in: NDArray[np.float64],
+    tokens_out: NDArray[np.float64],
+    bank: str,
+) -> NDArray[np.float64]:
+    """What each item is expected to cost each model, shape (m, n).
+
+    Args:
+        specs: m models.
+        repeats: Responses per document.
+        tokens_in: Tokens of each item's prompt, shape (n,), NaN where they are not known.
+        tokens_out: Tokens of an answer, likewise.
+        bank: What the tokens are known from, for messages.
+
+    Raises:
+        BankError: A model is priced by tokens, and these are not known.
+    """
     by_tokens = [spec.name for spec in specs if isinstance(spec.cost, dict)]
     if by_tokens and not (np.isfinite(tokens_in) & np.isfinite(tokens_out)).all():
         raise BankError(
-            f"{by_tokens[0]} is priced by tokens, and bank {bank.path} does not tell how many its "
-            "items take: give a price per item, or calibrate the bank from logs"
+            f"{by_tokens[0]} is priced by tokens, and bank {bank} does not tell how many its items "
+            "take: give a price per item, or calibrate the bank from logs"
         )
     tokens_in, tokens_out = np.nan_to_num(tokens_in), np.nan_to_num(tokens_out)
     rows = [
@@ -245,70 +314,50 @@ def _scorer(
     return str(scoring.signature([metric])[metric]), notices
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What has to be equal for a ranking to come out again, beside the rules and the options.
+def _signature(docs: TaskDocs, terms: Terms, procedure: Procedure, scorer: str) -> str:
+    """The recipe: what has to be equal for a ranking to come out again, on one line.
 
-    Attributes:
-        task: The task.
-        version: Its version.
-        metric: The metric.
-        filter: Its filter.
-        scale: Its range.
-        bank_sha256: Hash of the bank, ``none`` where there is none.
-        response_model: How scores follow from abilities.
-        known: Models that join with their recorded scores.
+    Args:
+        docs: The task's documents.
+        terms: What the metric brings.
+        procedure: The rules, and how items are chosen.
         scorer: What the metric's values depend on, "" where the task does not tell.
-        cold: Whether there is no bank.
     """
+    import lm_eval_adaptive
 
-    task: str
-    version: Any
-    metric: str
-    filter: str
-    scale: ScoreScale
-    bank_sha256: str
-    response_model: str
-    known: tuple[str, ...]
-    scorer: str
-    cold: bool
-
-    def signature(self, procedure: Procedure, adaptive: AdaptiveConfig) -> str:
-        """The recipe on one line."""
-        import lm_eval_adaptive
-
-        rules, sampler = procedure.config, procedure.sampler_name
-        parts: dict[str, Any] = {
-            "task": self.task,
-            "version": self.version,
-            "metric": self.metric,
-            "filter": self.filter,
-            "bank": self.bank_sha256[:12] or "unsaved",
-            "response": self.response_model,
-            "sampler": "spread" if self.cold and sampler == "fisher" else sampler,
-            "round": rules.round_size or f"auto{rules.batch}",
-            "conf": rules.rule.confidence,
-            "corr": rules.rule.correction,
-            "pairs": rules.rule.pairs,
-            "min": procedure.min_items,
-            "max": procedure.max_items,
-            "seed": rules.seed,
-            "lea": lm_eval_adaptive.__version__,
-        }
-        if self.scorer:
-            parts["scorer"] = self.scorer.replace("|", ";")
-        if adaptive.range is not None:
-            parts["range"] = f"{self.scale.lo:g},{self.scale.hi:g}"
-        if adaptive.stratify is not None:
-            parts["stratify"] = adaptive.stratify
-        if self.known:
-            parts["against"] = ",".join(self.known)
-        if rules.rule.equivalence:
-            parts["equiv"] = adaptive.equivalence
-        if rules.futility != ProcedureConfig.futility:
-            parts["futility"] = rules.futility
-        for name in ("budget", "budget_items", "items_per_model", "precision"):
-            if getattr(rules, name) is not None:
-                parts[name] = getattr(adaptive, name)
-        # On one line, in the manner of sacrebleu's signatures.
-        return "|".join(f"{key}:{value}" for key, value in parts.items())
+    rules, adaptive, scale = procedure.config, terms.options, terms.scale
+    known = [name for name, is_known in zip(terms.names, procedure.known, strict=True) if is_known]
+    parts: dict[str, Any] = {
+        "task": docs.name,
+        "version": docs.version,
+        "metric": terms.metric,
+        "filter": terms.filter,
+        "bank": terms.bank_sha256[:12] or "unsaved",
+        "response": terms.response_model,
+        "sampler": procedure.sampler.name,
+        "round": rules.round_size or f"auto{rules.batch}",
+        "conf": rules.rule.confidence,
+        "corr": rules.rule.correction,
+        "pairs": rules.rule.pairs,
+        "min": procedure.min_items,
+        "max": procedure.max_items,
+        "seed": rules.seed,
+        "lea": lm_eval_adaptive.__version__,
+    }
+    if scorer:
+        parts["scorer"] = scorer.replace("|", ";")
+    if adaptive.range is not None:
+        parts["range"] = f"{scale.lo:g},{scale.hi:g}"
+    if adaptive.stratify is not None:
+        parts["stratify"] = adaptive.stratify
+    if known:
+        parts["against"] = ",".join(known)
+    if rules.rule.equivalence:
+        parts["equiv"] = adaptive.equivalence
+    if rules.futility != ProcedureConfig.futility:
+        parts["futility"] = rules.futility
+    for name in ("budget", "budget_items", "items_per_model", "precision"):
+        if getattr(rules, name) is not None:
+            parts[name] = getattr(adaptive, name)
+    # In the manner of sacrebleu's signatures.
+    return "|".join(f"{key}:{value}" for key, value in parts.items())

@@ -33,7 +33,7 @@ from lm_eval_adaptive.run.remarks import remarks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lm_eval_adaptive.core.posterior import Estimates
+    from lm_eval_adaptive.core.estimates import Estimates
     from lm_eval_adaptive.core.ranker import Pair
     from lm_eval_adaptive.run.contest import Contest, View
 

@@ -86,7 +86,7 @@ def contest_of_journal(bank: ItemBank, journal: JournalFile, task: str) -> Conte
     known, _ = known_rows(bank, adaptive.against, own)
     repeats = max((len(answer.resps) for answer in journal.answers(task)), default=1) or 1
     info = bank.info
-    procedure = Procedure(
+    procedure = Procedure.for_bank(
         bank,
         expected_costs(bank, specs, repeats),
         adaptive.procedure(info.scale.width, 1, 0),

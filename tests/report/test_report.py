@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
 from lm_eval_adaptive.core.response import ItemParameters, expected_score
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
