@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.errors import AdaptiveError
 from lm_eval_adaptive.host.settings import CandidateSpec
+from lm_eval_adaptive.records.journal import JournalFile, as_data
 from lm_eval_adaptive.records.standing import Standing
 from lm_eval_adaptive.run.config import AdaptiveConfig
 
@@ -28,19 +29,18 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.run.session import Session
 
 
-def standings(folder: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Standing]:
+def standings(folder: Path, journal: JournalFile) -> dict[str, Standing]:
     """How far each task of a run is that has no ranking file yet.
 
     Args:
         folder: The run's folder.
-        records: Its journal's, [] where there is none.
+        journal: Its journal.
     """
-    if not records:
-        return {}
-    ended = {record["task"] for record in records if record["type"] == "end"}
+    records = [as_data(each) for each in (journal.header, *journal.records)]
+    ended = journal.stop_reasons()
     return {
         task: _standing(folder, records, task)
-        for task in records[0]["config"]["tasks"]
+        for task in journal.header.config.tasks
         if task not in ended or not any(folder.glob(f"ranking_{escape(task)}_[0-9]*.json"))
     }
 
