@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.core import growing
@@ -19,7 +20,6 @@ from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
 from lm_eval_adaptive.errors import BankError, DataError, UsageError
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 # --- from runs of the harness

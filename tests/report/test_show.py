@@ -245,7 +245,7 @@ def test_rounds_of_a_resumed_run_that_ask_nothing_tell_no_time():
 def test_answers_of_many_threads_are_all_counted():
     progress = Progress(screen())
     threads = [
-        threading.Thread(target=lambda: [progress(None, None, "answer") for _ in range(500)])
+        threading.Thread(target=lambda: [progress(None, "answer") for _ in range(500)])
         for _ in range(8)
     ]
     for thread in threads:
@@ -320,9 +320,9 @@ def test_without_a_terminal_lines_come_with_decided_pairs_and_now_and_then(toy_b
 @pytest.mark.parametrize("terminal", [True, False])
 def test_nothing_is_written_at_log_level_error(toy_bank, tmp_path, monkeypatch, capfd, terminal):
     class Warner(Progress):
-        def __call__(self, session, run, event):
+        def __call__(self, contest, event):
             logging.getLogger("lm_eval_adaptive.run.asking").warning("a warning")
-            super().__call__(session, run, event)
+            super().__call__(contest, event)
 
     monkeypatch.setenv("LMEVAL_LOG_LEVEL", "ERROR")
     console = Console(file=io.StringIO(), force_terminal=terminal)

@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Round
 from lm_eval_adaptive.core.ranker import DecisionRule, judge_pairs
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.journal import read_journal
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.core.helpers import ALL_MODELS, draw_scores, make_bank, random_items
 from tests.support import toy
 
@@ -55,7 +54,7 @@ def test_known_models_cost_nothing_and_have_their_recorded_scores(placed, toy_ba
             assert entry["score"] == pytest.approx(recorded[entry["model"]], abs=1e-12)
             assert entry["score_ci"] == pytest.approx([entry["score"]] * 2)
     assert {name for name, _ in toy.ToyLM.calls} <= {"new"}
-    records, _ = read_journal(folder / "journal.jsonl")
+    records = toy.journal(folder)
     assert {r["model"] for r in records if r["type"] == "answer"} == {"new"}
     assert ranking["items_full"] == ranking["bank"]["items"], "a full run would ask one model"
     assert ranking["cost_total"] == ranking["items_total"] < 0.4 * ranking["items_full"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 WORDS = "do not fit the bank"
