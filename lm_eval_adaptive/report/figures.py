@@ -1,7 +1,7 @@
 """Pictures of a run's report: the ranking, its pairs, how estimates settled, items, and money.
 
-This module owns the sections that draw numbers; it imports the page's building blocks, what
-``report_input`` gathered, and the core's formulas to draw how estimates settled.
+This module owns the sections that draw numbers; it imports the page's building blocks and the view
+of a task.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.report.documents import excerpts_of
-from lm_eval_adaptive.report.input import direction_of
 from lm_eval_adaptive.report.page import (
     STRETCHED,
     Axis,
@@ -25,12 +23,11 @@ from lm_eval_adaptive.report.page import (
     share,
     table,
 )
+from lm_eval_adaptive.report.view import direction_of, excerpts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from lm_eval_adaptive.report.input import TaskView
+    from lm_eval_adaptive.records.journal import AnswerRecord
+    from lm_eval_adaptive.report.view import TaskView
 
 NORMAL_95 = 1.959963984540054
 CURVE_POINTS = 50  # per model
@@ -100,8 +97,8 @@ def _plain_means(view: TaskView, prefix: str) -> str:
     """Without a bank there is no estimate: answers and plain means, with the caveat."""
     rows = []
     for name in view.ranking.config.names:
-        mine = [each for each in view.answers if each["model"] == name]
-        raw = [each["raw_score"] for each in mine if each["raw_score"] is not None]
+        mine = [answer for answer in view.answers if answer.model == name]
+        raw = [answer.raw_score for answer in mine if answer.raw_score is not None]
         rows.append((name, len(mine), num(float(np.mean(raw)) if raw else None)))
     words = (
         "Without its bank nothing can be estimated. The plain means below are over the documents "
@@ -315,9 +312,9 @@ def item_map(view: TaskView, prefix: str) -> str:
     drawn = np.isfinite(height)
     if not drawn.any():
         return ""
-    asked_by: dict[int, list[Mapping[str, Any]]] = {}
-    for record in view.answers:
-        asked_by.setdefault(int(record["doc_id"]), []).append(record)
+    asked_by: dict[int, list[AnswerRecord]] = {}
+    for answer in view.answers:
+        asked_by.setdefault(answer.doc_id, []).append(answer)
     asked = drawn & np.isin(bank.doc_id, list(asked_by))
     abilities = [float(entry.ability) for entry in view.ranking.ranking]
     x = Axis(*limits(b[drawn], [*b[asked].tolist(), *abilities]), 6)
@@ -331,17 +328,17 @@ def item_map(view: TaskView, prefix: str) -> str:
         if doc not in asked_by:
             quiet.append(f"M{10 * left:.0f} {10 * top:.0f}h0")
             continue
-        records = asked_by[doc]
-        raw = ", ".join(f"{each['model']} {num(each['raw_score'], 3)}" for each in records[:12])
+        answers = asked_by[doc]
+        raw = ", ".join(f"{each.model} {num(each.raw_score, 3)}" for each in answers[:12])
         where = f"doc {doc}: difficulty {b[item]:.2f}, {'r' if paper else 'a'} {height[item]:.2f}"
         text = f"{where}\n{raw}\n{excerpts.get(doc, '')}".strip()
-        size = 3.0 + 3.0 * len(records) / most
+        size = 3.0 + 3.0 * len(answers) / most
         loud.append(
             f'<circle class="asked" cx="{left}%" cy="{top}%" r="{size:.1f}">'
             f"<title>{esc(text)}</title></circle>"
         )
         rows.append(
-            (doc, f"{b[item]:.2f}", f"{height[item]:.2f}", len(records), excerpts.get(doc, ""))
+            (doc, f"{b[item]:.2f}", f"{height[item]:.2f}", len(answers), excerpts.get(doc, ""))
         )
     marks = "".join(
         f'<line class="mark" x1="{x.at(entry.ability)}%" x2="{x.at(entry.ability)}%" y1="0" '
@@ -374,11 +371,11 @@ def money(view: TaskView, prefix: str) -> str:
         return ""
     entries = [*ranking.ranking, *ranking.set_aside]
     tokens: dict[str, list[float]] = {}
-    for record in view.answers:
-        mine = tokens.setdefault(record["model"], [0.0, 0.0])
-        mine[0] += record.get("input_tokens") or 0.0
-        mine[1] += record.get("output_tokens") or 0.0
-    about = "" if all(record.get("tokens_counted") for record in view.answers) else "about "
+    for answer in view.answers:
+        mine = tokens.setdefault(answer.model, [0.0, 0.0])
+        mine[0] += answer.input_tokens
+        mine[1] += answer.output_tokens
+    about = "" if all(answer.tokens_counted for answer in view.answers) else "about "
     total = ranking.cost_total or 1.0
     full = ranking.bank.items or ranking.items_full / len(entries)
     top = max(entry.cost for entry in entries) or 1.0

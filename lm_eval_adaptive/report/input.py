@@ -7,15 +7,12 @@ only, asks no model and loads no task; how far a run is that has no ranking yet 
 from __future__ import annotations
 
 import json
-import re
-import shlex
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.banks.of_run import bank_of_run
-from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.host.settings import folder_name
-from lm_eval_adaptive.records.journal import NAME, SCHEMA, read_journal
+from lm_eval_adaptive.records.journal import NAME, read_journal
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
     Excluded,
@@ -25,41 +22,17 @@ from lm_eval_adaptive.records.ranking import (
     read_ranking,
 )
 from lm_eval_adaptive.records.standing import Standing
+from lm_eval_adaptive.report.secrets import command_line
+from lm_eval_adaptive.report.view import TaskView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.records.journal import JournalFile
 
     # From a run's folder and journal: how far each task is that has no ranking file.
     Standings = Callable[[Path, JournalFile], Mapping[str, Standing]]
-    Samples = Mapping[str, Mapping[int, Mapping[str, Any]]]
-
-
-@dataclass(frozen=True)
-class TaskView:
-    """All that the report shows of one task.
-
-    Attributes:
-        ranking: A ranking document; its ``ranking`` list is empty where only
-            the journal is known.
-        bank: The bank, None where it was not found.
-        answers: The journal's ``answer`` records.
-        samples: The harness's logged samples, by model and document id.
-        command: The command line that repeats the run, "" where it is not known.
-        unfinished: Whether the run is going on or was interrupted.
-        notes: What the reader of this page has to know about the page.
-    """
-
-    ranking: RankingDocument
-    bank: ItemBank | None = None
-    answers: Sequence[Mapping[str, Any]] = ()
-    samples: Samples = field(default_factory=dict)
-    command: str = ""
-    unfinished: bool = False
-    notes: tuple[str, ...] = ()
 
 
 def views_of(source: Path, standings: Standings) -> tuple[Path, list[TaskView]]:
@@ -98,107 +71,50 @@ def _views_of_folder(folder: Path, standings: Standings) -> list[TaskView]:
     newest: dict[str, Path] = {}
     for path in sorted(folder.glob("ranking_*.json"), key=lambda each: each.stat().st_mtime_ns):
         newest[read_ranking(path).task] = path
-    records = _read_records(folder / NAME)
     views = []
-    if records:
-        standing = standings(folder, read_journal(folder / NAME))
-        ended = {record["task"] for record in records if record["type"] == "end"}
-        for task in records[0]["config"]["tasks"]:
+    if (folder / NAME).is_file():
+        journal = read_journal(folder / NAME)
+        standing = standings(folder, journal)
+        ended = journal.stop_reasons()
+        for task in journal.header.config.tasks:
             path = newest.pop(task, folder)
             if task in ended and path != folder:
                 views.append(_finished_view(path))
             else:
-                views.append(_unfinished_view(records, task, standing.get(task, Standing())))
+                views.append(_unfinished_view(journal, task, standing.get(task, Standing())))
     return views + [_finished_view(path) for _, path in sorted(newest.items())]
-
-
-def _read_records(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal, [] where there is none; the file is never changed.
-
-    ``journal.read_journal`` cuts a half-written last line off the file, which must not happen to a
-    run that is still writing it.
-    """
-    if not path.is_file():
-        return []
-    records = []
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):  # the last one has no newline yet
-        if not line:
-            continue
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
-            raise DataError(
-                f"{path} line {number} is damaged ({error}); restore the file from a copy"
-            ) from error
-    if not records or records[0].get("type") != "run" or records[0].get("schema") != SCHEMA:
-        raise DataError(
-            f"{path} does not start with a run's configuration of schema {SCHEMA}; it is no "
-            "journal of this version"
-        )
-    return records
 
 
 def _finished_view(path: Path) -> TaskView:
     ranking = read_ranking(path)
-    records = _journal_of(path.parent, ranking)
-    words = list(records[0].get("command") or []) if records else []
+    journal = _journal_of(path.parent, ranking)
+    words = journal.header.command if journal else ()
     bank, notes = bank_of_run(ranking.bank.sha256, ranking.bank.response_model, path.parent, words)
-    if not records:
+    if journal is None:
         notes.append("The run's journal was not found beside the ranking.")
-    answers = [
-        record
-        for record in records
-        if record["type"] == "answer" and record["task"] == ranking.task
-    ]
-    names = ranking.names
-    samples = _read_samples(path.parent, ranking, names)
-    return TaskView(ranking, bank, answers, samples, _command(words), False, tuple(notes))
+    answers = journal.answers(ranking.task) if journal else []
+    samples = _read_samples(path.parent, ranking)
+    return TaskView(ranking, bank, answers, samples, command_line(words), False, tuple(notes))
 
 
-def _journal_of(folder: Path, ranking: RankingDocument) -> list[dict[str, Any]]:
+def _journal_of(folder: Path, ranking: RankingDocument) -> JournalFile | None:
     """The journal, among those kept in the folder, that holds the answers of a ranking."""
     wanted = {(step.model, step.doc_id, step.raw_score) for step in ranking.trace}
     for path in (folder / NAME, *sorted(folder.glob("journal_*.jsonl"))):
-        records = _read_records(path)
-        held = {
-            (record["model"], record["doc_id"], record["raw_score"])
-            for record in records
-            if record["type"] == "answer" and record["task"] == ranking.task
-        }
-        if records and wanted <= held:
-            return records
-    return []
+        if not path.is_file():
+            continue
+        journal = read_journal(path)
+        answers = journal.answers(ranking.task)
+        if wanted <= {(answer.model, answer.doc_id, answer.raw_score) for answer in answers}:
+            return journal
+    return None
 
 
-_SECRET = re.compile(r"(?i)\b((?:\w+_)?(?:key|token|secret|password|authorization))(=|: ?)[^,\s]+")
-
-
-def _command(words: Sequence[str]) -> str:
-    """The command line without secrets: a report is made to be passed on."""
-    words = [_SECRET.sub(r"\1\2***", word) for word in words]
-    return f"lm-eval-adaptive {shlex.join(words)}" if words else ""
-
-
-def without_secrets(value: Any) -> Any:
-    """Options as they may be shown."""
-    if isinstance(value, dict):
-        return {
-            key: "***" if each and _SECRET.match(f"{key}=x") else without_secrets(each)
-            for key, each in value.items()
-        }
-    if isinstance(value, list):
-        return [without_secrets(each) for each in value]
-    return _SECRET.sub(r"\1\2***", value) if isinstance(value, str) else value
-
-
-def _read_samples(
-    folder: Path, ranking: RankingDocument, names: Sequence[str]
-) -> dict[str, dict[int, dict[str, Any]]]:
+def _read_samples(folder: Path, ranking: RankingDocument) -> dict[str, dict[int, dict[str, Any]]]:
     """The samples logged with a ranking, by model and document id."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     prefix, date = f"samples_{ranking.task}_", ranking.date or "9"
-    for name in names:
+    for name in ranking.names:
         files = sorted((folder / folder_name(name)).glob(f"{prefix}[0-9]*.jsonl"))
         files = [path for path in files if path.stem[len(prefix) :] <= date]
         if not files:
@@ -215,79 +131,53 @@ def _read_samples(
     return found
 
 
-def _unfinished_view(
-    records: Sequence[Mapping[str, Any]], task: str, standing: Standing
-) -> TaskView:
+def _unfinished_view(journal: JournalFile, task: str, standing: Standing) -> TaskView:
     """A task that has no ranking file: its standing where there is one, else its journal alone."""
-    header = records[0]["config"]
-    mine = [record for record in records[1:] if record.get("task") == task]
-    answers = [record for record in mine if record["type"] == "answer"]
-    command = _command(list(records[0].get("command") or []))
-    ranking = standing.ranking or _journal_document(header, mine, task)
+    answers = journal.answers(task)
+    command = command_line(journal.header.command)
+    ranking = standing.ranking or _journal_document(journal, task)
     return TaskView(ranking, standing.bank, answers, {}, command, True, standing.notes)
 
 
-def _journal_document(
-    header: Mapping[str, Any], records: Sequence[Mapping[str, Any]], task: str
-) -> RankingDocument:
+def _journal_document(journal: JournalFile, task: str) -> RankingDocument:
     """A ranking document without estimates: what the journal alone tells."""
-    recipe = header["tasks"][task]["signature"]
-    parts = dict(part.partition(":")[::2] for part in recipe.split("|"))
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for record in records:
-        kinds.setdefault(record["type"], []).append(record)
-    models = sorted(header["models"].items())
-    answers = kinds.get("answer", [])
-    items_full = len(models) * int(header["tasks"][task]["documents"])
-    per_item = {name: spec.get("cost", 1.0) for name, spec in models}
+    head = journal.header.config
+    about = head.tasks[task]
+    parts = dict(part.partition(":")[::2] for part in about.signature.split("|"))
+    specs = [spec for _, spec in sorted(head.models.items())]
+    answers = journal.answers(task)
+    items_full = len(specs) * about.documents
+    prices = [spec.get("cost", 1.0) for spec in specs]
     # Prices by the token say what an answer cost, not what a full run would.
-    fixed = all(isinstance(price, int | float) for price in per_item.values())
-    full = sum(per_item.values()) if fixed else float("nan")
+    fixed = all(isinstance(price, int | float) for price in prices)
     return RankingDocument(
         task=task,
         metric=parts.get("metric", ""),
         filter=parts.get("filter", ""),
         higher_is_better=None,
-        bank=BankStamp(sha256=header["tasks"][task]["bank_sha256"]),
-        config=Recipe(adaptive=header["adaptive"], models=tuple(spec for _, spec in models)),
-        signature=recipe,
-        versions=header.get("versions", {}),
+        bank=BankStamp(sha256=about.bank_sha256),
+        config=Recipe(adaptive=head.adaptive, models=tuple(specs)),
+        signature=about.signature,
+        versions=head.versions,
         ranking=(),
         pairs=(),
-        stop_reason="".join(record["stop_reason"] for record in kinds.get("end", [])[-1:]),
+        stop_reason=journal.stop_reasons().get(task, ""),
         items_total=len(answers),
         items_full=items_full,
         fraction=len(answers) / items_full if items_full else 0.0,
-        cost_total=sum(float(record["cost"]) for record in answers),
-        cost_full=full * int(header["tasks"][task]["documents"]),
+        cost_total=sum(answer.cost for answer in answers),
+        cost_full=(sum(prices) if fixed else float("nan")) * about.documents,
         excluded=tuple(
-            Excluded(doc_id=record["doc_id"], reason=f"{record['model']}: {record['problem']}")
-            for record in answers
-            if record["problem"]
+            Excluded(doc_id=answer.doc_id, reason=f"{answer.model}: {answer.problem}")
+            for answer in answers
+            if answer.problem
         ),
         set_aside=tuple(
             SetAside(
-                model=record["model"],
-                reason=record["reason"],
-                items=sum(each["model"] == record["model"] for each in answers),
+                model=failure.model,
+                reason=failure.reason,
+                items=sum(answer.model == failure.model for answer in answers),
             )
-            for record in kinds.get("failed", [])
+            for failure in journal.failures(task)
         ),
     )
-
-
-def direction_of(ranking: RankingDocument) -> str:
-    """The metric's direction in words, "" where it is unknown."""
-    better = ranking.higher_is_better
-    return "" if better is None else "higher is better" if better else "lower is better"
-
-
-def valid_answers(view: TaskView) -> dict[str, list[Mapping[str, Any]]]:
-    """Answers that count, by model in ranking order."""
-    excluded = {each.doc_id for each in view.ranking.excluded}
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in view.ranking.names}
-    for record in view.answers:
-        counts = record["score"] is not None and record["doc_id"] not in excluded
-        if counts and record["model"] in found:
-            found[record["model"]].append(record)
-    return found

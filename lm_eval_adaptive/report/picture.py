@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lm_eval_adaptive.records.ranking import RankingDocument
-    from lm_eval_adaptive.report.input import TaskView
+    from lm_eval_adaptive.report.view import TaskView
 
 
 def write_picture(target: Path, views: Sequence[TaskView]) -> Path:

@@ -1,20 +1,20 @@
 """The HTML report: one self-contained page that shows what a run found, or has found so far.
 
 This module owns what stands on the page and in which order, its first words, and the forms a report
-is written in; it imports the page's building blocks, what ``report_input`` gathered, and the
+is written in; it imports the page's building blocks, what ``input`` gathered, and the
 sections. It decides nothing and asks no model.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.report.documents import documents, repeat, warnings
 from lm_eval_adaptive.report.figures import curves, forest, item_map, money, pair_matrix
-from lm_eval_adaptive.report.input import TaskView, direction_of, views_of
+from lm_eval_adaptive.report.input import views_of
 from lm_eval_adaptive.report.page import (
     esc,
     fold_away,
@@ -25,14 +25,17 @@ from lm_eval_adaptive.report.page import (
     write_text,
 )
 from lm_eval_adaptive.report.show import sentence
+from lm_eval_adaptive.report.view import TaskView, direction_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.records.journal import AnswerRecord
     from lm_eval_adaptive.records.ranking import RankingDocument
-    from lm_eval_adaptive.report.input import Samples, Standings
+    from lm_eval_adaptive.report.input import Standings
+    from lm_eval_adaptive.report.view import Samples
 
 HEADLINE_CHARS = 700
 
@@ -51,7 +54,7 @@ def render_report(
     ranking: RankingDocument,
     *,
     bank: ItemBank | None,
-    answers: Sequence[Mapping[str, Any]],
+    answers: Sequence[AnswerRecord],
     samples: Samples | None = None,
     command: str = "",
     unfinished: bool = False,
@@ -61,7 +64,7 @@ def render_report(
     Args:
         ranking: A ranking document.
         bank: Its bank; None leaves out the item map.
-        answers: The journal's ``answer`` records, in their order.
+        answers: The answers of its journal, in their order.
         samples: Logged samples by model and document id, for prompts and targets.
         command: The command line that repeats the run.
         unfinished: Whether the run is going on or was interrupted.

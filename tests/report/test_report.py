@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from msgspec import structs
+from msgspec import convert, structs
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
@@ -204,6 +204,10 @@ def write_samples(folder: Path, specs: Any, answers: Any, answer: str) -> None:
                 file.write(json.dumps(sample) + "\n")
 
 
+def answers_of(data: list[dict[str, Any]]) -> list[AnswerRecord]:
+    return [convert({**each, "type": "answer"}, AnswerRecord) for each in data]
+
+
 class Page(HTMLParser):
     """Tags with their attributes and text, as a browser would see them."""
 
@@ -322,7 +326,9 @@ def test_without_recorded_estimates_the_abilities_are_drawn(tmp_path: Path) -> N
     made = make_run(tmp_path)
     for step in made["document"]["trace"]:
         del step["estimate"]
-    text = render_report(ranking_from(made["document"]), bank=made["bank"], answers=made["answers"])
+    text = render_report(
+        ranking_from(made["document"]), bank=made["bank"], answers=answers_of(made["answers"])
+    )
     assert "ability in logits (line)" in Page(text).words
 
 
@@ -336,7 +342,9 @@ def test_answers_stay_text(finished: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("where", ["an answer", "a warning", "model-0"])
 def test_the_test_for_harm_sees_text_that_is_not_escaped(tmp_path: Path, where: str) -> None:
     made = make_run(tmp_path)
-    text = render_report(ranking_from(made["document"]), bank=made["bank"], answers=made["answers"])
+    text = render_report(
+        ranking_from(made["document"]), bank=made["bank"], answers=answers_of(made["answers"])
+    )
     assert harm(text) == []
     assert where in text
     assert harm(text.replace(where, HOSTILE, 1)) != []
@@ -355,7 +363,7 @@ def test_every_text_of_a_run_is_escaped(tmp_path: Path) -> None:
         return evil + value if isinstance(value, str) and value not in keep else value
 
     document = poison(made["document"])
-    answers = poison(made["answers"])
+    answers = answers_of(poison(made["answers"]))
     samples = {
         evil + spec["name"]: {
             doc: {"arguments": [[evil]], "target": {evil: [evil]}, "resps": [[evil]]}
@@ -473,7 +481,9 @@ def test_a_model_that_was_set_aside_is_named_and_not_ranked(tmp_path: Path) -> N
     document["set_aside"] = [{**lost, "reason": "out of memory <b>"}]
     for entry in document["ranking"]:  # as a run leaves it: nobody ties with it any more
         entry["tied_with"] = [name for name in entry["tied_with"] if name != lost["model"]]
-    text = render_report(ranking_from(document), bank=made["bank"], answers=made["answers"])
+    text = render_report(
+        ranking_from(document), bank=made["bank"], answers=answers_of(made["answers"])
+    )
     page = Page(text)
     assert "Models set aside, not in the ranking" in page.words
     assert "out of memory <b>" in page.words
@@ -526,7 +536,9 @@ def test_the_map_of_a_paper_1pl_bank_shows_correlations(tmp_path: Path) -> None:
         ),
         item_rest_correlation=np.where(bank.doc_id == 0, np.nan, bank.item_rest_correlation),
     )
-    text = render_report(ranking_from(made["document"]), bank=paper, answers=made["answers"])
+    text = render_report(
+        ranking_from(made["document"]), bank=paper, answers=answers_of(made["answers"])
+    )
     assert "upwards: correlation with the rest of the test" in Page(text).words
     assert harm(text) == []
 

@@ -245,7 +245,7 @@ def test_rounds_of_a_resumed_run_that_ask_nothing_tell_no_time():
 def test_answers_of_many_threads_are_all_counted():
     progress = Progress(screen())
     threads = [
-        threading.Thread(target=lambda: [progress(None, None, "answer") for _ in range(500)])
+        threading.Thread(target=lambda: [progress(None, "answer") for _ in range(500)])
         for _ in range(8)
     ]
     for thread in threads:
