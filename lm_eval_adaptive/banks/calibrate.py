@@ -337,8 +337,3 @@ def match_documents(bank: ItemBank, keys: Sequence[str]) -> tuple[list[int | Non
             "longer) in the task"
         )
     return found, notices
-
-
-def rename_task(bank: ItemBank, task: str) -> ItemBank:
-    """The same bank for a task of another name."""
-    return replace(bank, info=replace(bank.info, task=task))

@@ -327,7 +327,7 @@ class TestFamilies:
 def test_a_real_model_judges():
     """SmolLM2-135M on loopback: what is tested is the protocol, not its judgement."""
     pytest.importorskip("xllamacpp")
-    served = _script("run_records_models")
+    served = _script("start/servers")
     server = served.Server(served.WEIGHTS["smollm2"]())
     try:
         _judge_live(f"http://127.0.0.1:{server.port}/v1")
