@@ -104,6 +104,7 @@ def home(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute of one processor, on a machine that may be busy
 def test_every_command_of_the_walkthrough_runs(tmp_path, home):
     work = checkout(tmp_path / "work")
     assert len(commands()) == 4
