@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.records.files import write_aside
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -169,12 +171,10 @@ def whole_page(title: str, body: str) -> str:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a page or table aside, then rename, so that no half-written file is ever seen."""
+    """Write a page or table; no half-written file is ever seen."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.part")
     # Answers may hold lone surrogates, which UTF-8 cannot.
-    aside.write_bytes(text.encode("utf-8", "replace"))
-    aside.replace(path)
+    write_aside(path, text.encode("utf-8", "replace"))
     return path
 
 

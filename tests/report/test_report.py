@@ -35,7 +35,7 @@ from lm_eval_adaptive.records.journal import (
     read_journal,
 )
 from lm_eval_adaptive.records.ranking import ranking_from
-from lm_eval_adaptive.report.write import render_report
+from lm_eval_adaptive.report.run_page import render_report
 from lm_eval_adaptive.report.write import write_report as write_report_of
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.journal import Journal, plain
