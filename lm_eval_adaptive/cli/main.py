@@ -383,7 +383,8 @@ def _banks(given: str | list[str] | dict[str, str]) -> str | dict[str, str]:
 
 
 def _calibrate(namespace: argparse.Namespace) -> int:
-    from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from, parse_range
+    from lm_eval_adaptive.banks.calibrate import calibrate_from
+    from lm_eval_adaptive.banks.options import CalibrateOptions, parse_range
     from lm_eval_adaptive.report.show import show_bank
 
     output = Path(namespace.output)
@@ -429,7 +430,7 @@ def _bank_show(namespace: argparse.Namespace) -> int:
 
 
 def _bank_check(namespace: argparse.Namespace) -> int:
-    from lm_eval_adaptive.banks.calibrate import match_documents
+    from lm_eval_adaptive.banks.check import match_documents
     from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
     from lm_eval_adaptive.host.registries import register_all
     from lm_eval_adaptive.host.settings import HarnessSettings

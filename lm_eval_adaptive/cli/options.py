@@ -92,7 +92,7 @@ def _model_args_action() -> type[argparse.Action]:
 
 
 def _range(text: str) -> tuple[float, float]:
-    from lm_eval_adaptive.banks.calibrate import parse_range
+    from lm_eval_adaptive.banks.options import parse_range
 
     return parse_range(text)
 
