@@ -6,9 +6,10 @@ import hashlib
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lm_eval_adaptive import __version__
+from lm_eval_adaptive.core.bank_info import Provenance, Source
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.errors import UsageError
 
@@ -48,11 +49,11 @@ def _without_models(matrix: ScoreMatrix, options: CalibrateOptions, path: Path) 
     return matrix.select_models(left)
 
 
-def provenance_of(sources: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def provenance_of(sources: Sequence[tuple[str, str]]) -> Provenance:
     """A bank's provenance: versions, date, and the files with their hashes."""
-    return {
-        "lm_eval_adaptive": __version__,
-        "lm_eval": version("lm_eval"),
-        "date": datetime.now(tz=timezone.utc).strftime("%Y-%m-%d"),
-        "sources": [{"file": name, "sha256": digest} for name, digest in sources],
-    }
+    return Provenance(
+        date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d"),
+        lm_eval=version("lm_eval"),
+        lm_eval_adaptive=__version__,
+        sources=tuple(Source(name, digest) for name, digest in sources),
+    )

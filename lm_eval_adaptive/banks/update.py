@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lm_eval_adaptive.banks.find import load_bank
 from lm_eval_adaptive.banks.log_scores import score_matrix
 from lm_eval_adaptive.banks.sources import provenance_of, scores_of_file
+from lm_eval_adaptive.core.bank_info import Provenance, Update
 from lm_eval_adaptive.core.growing import extend
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
@@ -57,12 +58,11 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
         notices: list[str] = []
     else:
         matrix, sources, notices = _new_runs(options, bank)
-    provenance = provenance_of(sources)
-    provenance["sources"] = [*info.provenance.get("sources", []), *provenance["sources"]]
-    provenance["updates"] = [
-        *info.provenance.get("updates", []),
-        {"date": provenance["date"], "bank_sha256": bank.sha256, "models": list(matrix.models)},
-    ]
+    now, before = provenance_of(sources), info.provenance or Provenance()
+    update = Update(bank.sha256, now.date, matrix.models)
+    provenance = replace(
+        now, sources=(*before.sources, *now.sources), updates=(*before.updates, update)
+    )
     return extend(bank, matrix, clip=options.clip, notices=notices, provenance=provenance)
 
 

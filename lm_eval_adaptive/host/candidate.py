@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.environment import NULL_ANSWER
 from lm_eval_adaptive.host.settings import effective, folder_name
 from lm_eval_adaptive.host.task import (
     DocumentResult,
@@ -39,10 +40,6 @@ log = logging.getLogger(__name__)
 _SCORING = threading.Lock()
 
 CHARACTERS_PER_TOKEN = 4
-
-
-# What the harness's API models are told to put where a server's content is null, in place of "".
-NULL_ANSWER = "\ufdd0null"
 
 
 class NoAnswerError(ModelError):

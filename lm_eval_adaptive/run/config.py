@@ -1,6 +1,6 @@
 """What the user asked for, validated once and frozen.
 
-This module owns the options of an adaptive run; it imports the core's rules and yaml. Nothing is
+This module owns the options of an adaptive run; it imports the core's rules. Nothing is
 loaded here: banks, tasks and models are opened by the run. The models and the harness's own options
 are ``host.settings``.
 """
@@ -11,16 +11,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from lm_eval_adaptive.core.procedure import ProcedureConfig
+from lm_eval_adaptive.core import defaults
 from lm_eval_adaptive.core.ranker import DecisionRule
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.sampler import SAMPLERS
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from lm_eval_adaptive.core.bank import ItemBank
 
 
 @dataclass(frozen=True)
@@ -57,20 +56,20 @@ class AdaptiveConfig:
     bank: str | Path | Mapping[str, str | Path] | None = None
     against: Sequence[str] | str = ()
     metric: str | Sequence[str] | None = None
-    confidence: float = 0.95
-    correction: str = "none"
-    equivalence: float = 0.0
-    pairs: str = "adjacent"
-    min_items: int = 10
+    confidence: float = defaults.CONFIDENCE
+    correction: str = defaults.CORRECTION
+    equivalence: float = defaults.EQUIVALENCE
+    pairs: str = defaults.PAIRS
+    min_items: int = defaults.MIN_ITEMS
     max_items: int | None = None
     budget: float | None = None
     budget_items: int | None = None
     items_per_model: int | None = None
     precision: float | None = None
-    round_size: int | str = "auto"
-    futility: float = 0.03
-    sampler: str = "auto"
-    response_model: str = "auto"
+    round_size: int | str = defaults.AUTO
+    futility: float = defaults.FUTILITY
+    sampler: str = defaults.AUTO
+    response_model: str = defaults.AUTO
     resident: int | None = None
     range: tuple[float, float] | None = None
     stratify: str | None = None
@@ -174,34 +173,3 @@ def _two_numbers(given: Any) -> tuple[float, float]:
     if not low < high:
         raise UsageError(f"--range LO,HI needs LO below HI, got {low:g},{high:g}")
     return low, high
-
-
-def load_yaml(path: Path) -> Any:
-    """Read a YAML file.
-
-    Raises:
-        UsageError: The file is missing or no YAML.
-    """
-    import yaml
-
-    if not path.is_file():
-        raise UsageError(f"no file {path}; expected a YAML file")
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = " ".join(str(error).split())
-        raise UsageError(f"{path} is no valid YAML: {line}") from error
-
-
-def signature(parts: Mapping[str, Any]) -> str:
-    """A run's recipe on one line, in the manner of sacrebleu's signatures.
-
-    >>> signature({"task": "t", "conf": 0.95})
-    'task:t|conf:0.95'
-    """
-    return "|".join(f"{key}:{value}" for key, value in parts.items())
-
-
-def bank_signature(bank: ItemBank) -> str:
-    """The first digits of a bank's hash."""
-    return bank.sha256[:12] or "unsaved"
