@@ -234,7 +234,7 @@ def _prepared(matrix: ScoreMatrix, namespace: argparse.Namespace) -> ScoreMatrix
         return matrix
     import numpy as np
 
-    from lm_eval_adaptive.banks.calibrate import parse_range
+    from lm_eval_adaptive.banks.options import parse_range
     from lm_eval_adaptive.core.matrix import ScoreMatrix
 
     lo, hi = parse_range(namespace.clip)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.banks.calibrate import match_documents
+from lm_eval_adaptive.banks.check import match_documents
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Procedure

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
-from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+from lm_eval_adaptive.banks.calibrate import calibrate_from
+from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.host.find_tasks import tasks_folder
 from lm_eval_adaptive.metrics import METRICS, bertscore
 from lm_eval_adaptive.metrics.judging.reply import Reply

@@ -8,7 +8,8 @@ import logging
 import pytest
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
-from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+from lm_eval_adaptive.banks.calibrate import calibrate_from
+from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.errors import DataError, ModelError, ScoringError, TaskError, UsageError
 from lm_eval_adaptive.metrics import bertscore, judge
 from lm_eval_adaptive.metrics.judging.reply import Reply
