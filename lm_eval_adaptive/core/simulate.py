@@ -3,6 +3,7 @@
 This module owns the measuring protocol and the baselines; it imports the core's procedure and
 banks. Some of a matrix's models are ranked and others calibrate; the truth is the order of the
 ranked models' means over all items. Nothing of the ranked models is seen but the answers asked.
+Other draws than random partitions are made in ``core.regimes``, means in ``core.summary``.
 """
 
 from __future__ import annotations
@@ -91,6 +92,18 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What a method said held against the truth, see ``Row``."""
+
+    tau: float
+    decided: float
+    correct: int
+    decided_pairs: int
+    score_abs_error: float
+    covered: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One simulated test.
 
@@ -108,6 +121,10 @@ class Row:
         covered: Share of models whose 95 % interval holds their full score.
         items: Mean items a model.
         cost: Total cost.
+        regime: How the models were drawn, see ``core.regimes``.
+        shared: The same figures of the plain mean of random shared items on the same draw, at the
+            same number of items (the mean one, rounded, where the test stopped by itself); None
+            for that method itself and for a single item.
     """
 
     matrix: str
@@ -123,6 +140,8 @@ class Row:
     covered: float
     items: float
     cost: float
+    regime: str = "random"
+    shared: Figures | None = None
 
 
 def complete_part(matrix: ScoreMatrix) -> ScoreMatrix:
@@ -134,6 +153,39 @@ def complete_part(matrix: ScoreMatrix) -> ScoreMatrix:
         [name for name, share in zip(names, missing, strict=True) if share <= MAX_MISSING]
     )
     return kept.select_items(np.asarray(~np.isnan(kept.scores).any(axis=0)))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Models of one partition; the matrices may be shared with other draws.
+
+    Attributes:
+        name: Name of the matrix, for the rows.
+        metric: Metric, for the rows.
+        regime: How it was drawn.
+        partition: Its number.
+        bank_scores: Complete raw scores that hold the calibrating models.
+        calibrating: Their names.
+        scores: Complete raw scores on the same items that hold the ranked models.
+        ranked: Their names.
+    """
+
+    name: str
+    metric: str
+    regime: str
+    partition: int
+    bank_scores: ScoreMatrix
+    calibrating: tuple[str, ...]
+    scores: ScoreMatrix
+    ranked: tuple[str, ...]
+
+
+def random_draw(matrix: ScoreMatrix, plan: Plan, partition: int, name: str, metric: str) -> Draw:
+    """One random partition of a complete matrix, or the models that the plan names."""
+    calibrating, ranked = split(matrix, plan, partition)
+    return Draw(
+        name, metric, "random", partition, matrix, calibrating.models, matrix, ranked.models
+    )
 
 
 def split(matrix: ScoreMatrix, plan: Plan, partition: int) -> tuple[ScoreMatrix, ScoreMatrix]:
@@ -161,7 +213,7 @@ def split(matrix: ScoreMatrix, plan: Plan, partition: int) -> tuple[ScoreMatrix,
 def simulate_partition(
     matrix: ScoreMatrix, plan: Plan, partition: int, name: str, metric: str
 ) -> list[Row]:
-    """All methods and lengths on one partition.
+    """All methods and lengths on one random partition.
 
     Args:
         matrix: Complete scores, raw.
@@ -170,10 +222,16 @@ def simulate_partition(
         name: Name of the matrix, for the rows.
         metric: Metric, for the rows.
     """
-    calibrating, ranked = split(matrix, plan, partition)
+    return simulate_draw(random_draw(matrix, plan, partition, name, metric), plan)
+
+
+def simulate_draw(draw: Draw, plan: Plan) -> list[Row]:
+    """All methods and lengths on one draw; each bank is calibrated once for all of them."""
+    calibrating = draw.bank_scores.select_models(draw.calibrating)
+    ranked = draw.scores.select_models(draw.ranked)
     order = sorted(range(len(ranked.models)), key=lambda row: ranked.models[row])
     ranked = ranked.select_models([ranked.models[row] for row in order])
-    lengths = tuple(length for length in sorted(plan.lengths) if length <= len(matrix.items))
+    lengths = tuple(length for length in sorted(plan.lengths) if length <= len(ranked.items))
     costs = np.array([plan.costs.get(model, 1.0) for model in ranked.models])
     banks: dict[str, ItemBank] = {}
     rows: list[Row] = []
@@ -182,8 +240,8 @@ def simulate_partition(
         if response_model not in banks:
             made = calibrate(
                 calibrating,
-                task=name,
-                metric=metric,
+                task=draw.name,
+                metric=draw.metric,
                 response_model=response_model,
                 higher_is_better=plan.higher_is_better,
             )
@@ -198,14 +256,15 @@ def simulate_partition(
         truth = ranked.scores.mean(axis=1)
         scale = bank.info.scale
         scores = scale.to_score(ranked.scores)
-        exam = _Exam(bank, scores, truth, costs, plan, partition)
+        exam = _Exam(bank, scores, truth, costs, plan, draw.partition)
         found: list[tuple[int | None, _Called]] = []
         if method in ADAPTIVE:
             found += exam.adaptive(lengths)
         else:
             found += exam.baseline(method, lengths)
         for length, called in found:
-            rows.append(exam.row(name, metric, method, length, called))
+            row = exam.row(draw.name, draw.metric, method, length, called)
+            rows.append(replace(row, regime=draw.regime))
     return rows
 
 
@@ -332,7 +391,25 @@ class _Exam:
     def row(
         self, matrix: str, metric: str, method: str, length: int | None, called: _Called
     ) -> Row:
-        """Hold what was called against the truth."""
+        """Hold what was called against the truth, beside random shared items on the same draw."""
+        count = min(round(called.items), self.scores.shape[1])
+        shared = None
+        if method != "random-shared" and count > 1:
+            ((_, plain),) = self.baseline("random-shared", (count,))
+            shared = self._figures(plain)
+        return Row(
+            matrix=matrix,
+            metric=metric,
+            method=method,
+            items_per_model=length,
+            partition=self.partition,
+            **asdict(self._figures(called)),
+            items=called.items,
+            cost=called.cost,
+            shared=shared,
+        )
+
+    def _figures(self, called: _Called) -> Figures:
         scale = self.bank.info.scale
         sign = 1.0 if scale.higher_is_better else -1.0
         truth = sign * self.truth
@@ -347,20 +424,13 @@ class _Exam:
         full = (self.truth - scale.lo) / scale.width
         full = full if scale.higher_is_better else 1.0 - full
         error = np.abs(called.score - full)
-        return Row(
-            matrix=matrix,
-            metric=metric,
-            method=method,
-            items_per_model=length,
-            partition=self.partition,
+        return Figures(
             tau=0.0 if np.isnan(tau) else tau,
             decided=float(decided.mean()),
             correct=int(right.sum()),
             decided_pairs=int(decided.sum()),
             score_abs_error=float(100.0 * error.mean()),
             covered=float((error <= called.half_interval).mean()),
-            items=called.items,
-            cost=called.cost,
         )
 
 
@@ -408,81 +478,45 @@ def simulate(
     Returns:
         Rows in the order of matrices, partitions, methods and lengths, whatever finished first.
     """
-    tasks = [
-        (complete_part(matrix), plan, partition, name, metric)
+    draws = [
+        random_draw(complete, plan, partition, name, metric)
         for name, metric, matrix in matrices
+        for complete in [complete_part(matrix)]
         for partition in range(1 if plan.ranked else plan.partitions)
     ]
+    return run_draws(draws, plan, jobs=jobs, progress=progress)
+
+
+def run_draws(
+    draws: Sequence[Draw],
+    plan: Plan,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[], None] | None = None,
+) -> list[Row]:
+    """Several draws, in parallel processes; rows in the order of the draws."""
     count = jobs or os.cpu_count() or 1
     results: list[list[Row]] = []
-    if count == 1 or len(tasks) == 1:
-        for task in tasks:
-            results.append(simulate_partition(*task))
+    if count == 1 or len(draws) == 1:
+        for each in draws:
+            results.append(simulate_draw(each, plan))
             if progress:
                 progress()
         return [row for rows in results for row in rows]
     from concurrent.futures import ProcessPoolExecutor
 
-    with ProcessPoolExecutor(max_workers=min(count, len(tasks))) as pool:
-        waiting = [pool.submit(_alone, task) for task in tasks]
-        for each in waiting:
-            results.append(each.result())
+    with ProcessPoolExecutor(max_workers=min(count, len(draws))) as pool:
+        waiting = [pool.submit(_alone, each, plan) for each in draws]
+        for done in waiting:
+            results.append(done.result())
             if progress:
                 progress()
     return [row for rows in results for row in rows]
 
 
-def _alone(task: tuple[ScoreMatrix, Plan, int, str, str]) -> list[Row]:
-    """One partition in a process that shares the machine with others: one thread of algebra."""
+def _alone(draw: Draw, plan: Plan) -> list[Row]:
+    """One draw in a process that shares the machine with others: one thread of algebra."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
-        return simulate_partition(*task)
-
-
-def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Means over partitions, per matrix and over matrices, with standard errors over partitions.
-
-    Accuracy is that of called pairs, pooled. Standard errors of means over matrices are those of
-    the partition means, since one partition number permutes every matrix by the same generator.
-
-    Returns:
-        One mapping per (matrix, method, length), then one per (method, length) with ``matrix``
-        ``"mean"``.
-    """
-    keys = list(dict.fromkeys((r.matrix, r.metric, r.method, r.items_per_model) for r in rows))
-    means: list[dict[str, Any]] = []
-    for matrix, metric, method, length in keys:
-        mine = [
-            r
-            for r in rows
-            if (r.matrix, r.metric, r.method, r.items_per_model) == (matrix, metric, method, length)
-        ]
-        means.append({"matrix": matrix, "metric": metric, **_mean(mine, method, length)})
-    for method, length in dict.fromkeys((r.method, r.items_per_model) for r in rows):
-        mine = [r for r in rows if (r.method, r.items_per_model) == (method, length)]
-        means.append({"matrix": "mean", "metric": "", **_mean(mine, method, length)})
-    return means
-
-
-_AVERAGED = ("tau", "decided", "score_abs_error", "covered", "items", "cost")
-
-
-def _mean(rows: Sequence[Row], method: str, length: int | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"method": method, "items_per_model": length, "tests": len(rows)}
-    # Each matrix weighs the same, then each partition.
-    cells = {(r.matrix, r.metric, r.partition): asdict(r) for r in rows}
-    partitions = sorted({key[2] for key in cells})
-    for name in _AVERAGED:
-        by_partition = [
-            float(np.mean([cell[name] for key, cell in cells.items() if key[2] == partition]))
-            for partition in partitions
-        ]
-        found[name] = float(np.mean(by_partition))
-        spread = np.std(by_partition, ddof=1) if len(partitions) > 1 else float("nan")
-        found[f"{name}_se"] = float(spread / np.sqrt(len(partitions)))
-    pairs = sum(r.decided_pairs for r in rows)
-    found["decided_pairs"] = pairs
-    found["correct"] = sum(r.correct for r in rows)
-    found["accuracy"] = found["correct"] / pairs if pairs else float("nan")
-    return found
+        return simulate_draw(draw, plan)

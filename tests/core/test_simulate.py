@@ -22,8 +22,8 @@ from lm_eval_adaptive.core.simulate import (
     simulate,
     simulate_partition,
     split,
-    summarise,
 )
+from lm_eval_adaptive.core.summary import summarise
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import FactorBenchmark, matrix_of
 
@@ -155,15 +155,15 @@ def test_means_of_partitions_and_matrices_and_their_errors_by_hand():
         for (matrix, partition), tau in cells.items()
     ]  # fmt: skip
     first, second, overall = summarise(rows)
-    assert (first["matrix"], second["matrix"], overall["matrix"]) == ("a", "b", "mean")
-    assert first["tau"] == pytest.approx(0.3)
+    assert (first.matrix, second.matrix, overall.matrix) == ("a", "b", "mean")
+    assert first.tau == pytest.approx(0.3)
     # sd of 0.2 and 0.4 is 0.1414, over sqrt(2).
-    assert first["tau_se"] == pytest.approx(0.1)
-    assert overall["tau"] == pytest.approx(0.55)
-    assert overall["tau_se"] == pytest.approx(0.15)  # of 0.4 and 0.7
-    assert overall["tests"] == 4
-    assert (overall["decided_pairs"], overall["correct"]) == (16, 14)
-    assert overall["accuracy"] == pytest.approx(14 / 16)
+    assert first.tau_se == pytest.approx(0.1)
+    assert overall.tau == pytest.approx(0.55)
+    assert overall.tau_se == pytest.approx(0.15)  # of 0.4 and 0.7
+    assert overall.tests == 4
+    assert (overall.decided_pairs, overall.correct) == (16, 14)
+    assert overall.accuracy == pytest.approx(14 / 16)
 
 
 # --- baselines
@@ -227,8 +227,8 @@ def test_static_asks_items_that_go_with_the_rest_and_beats_random_where_few_do()
     scores = np.clip(0.5 + 0.2 * rng.standard_normal((14, 60)), 0.0, 1.0)
     scores[:, ::12] = np.clip(theta[:, None] + 0.02 * rng.standard_normal((14, 5)), 0.0, 1.0)
     plan = replace(SMALL, partitions=6, lengths=(5,), methods=("static", "greedy", "random-shared"))
-    means = {each["method"]: each for each in summarise(rows_of(matrix_of(scores), plan))}
-    assert means["static"]["tau"] > means["random-shared"]["tau"] + 0.1
+    means = {each.method: each for each in summarise(rows_of(matrix_of(scores), plan))}
+    assert means["static"].tau > means["random-shared"].tau + 0.1
 
 
 # --- the whole procedure
@@ -310,23 +310,23 @@ def test_more_items_give_better_rankings_and_intervals_that_cover():
     )  # fmt: skip
     rows = rows_of(matrix, plan)
     means = {
-        (each["method"], each["items_per_model"]): each
+        (each.method, each.items_per_model): each
         for each in summarise(rows)
-        if each["matrix"] == "mean"
+        if each.matrix == "mean"
     }
     best = means["robust-2pl", 40]
-    assert best["tau"] >= means["robust-2pl", 10]["tau"]
+    assert best.tau >= means["robust-2pl", 10].tau
     for length in (10, 40):
         own, ours = means["random-own", length], means["robust-2pl", length]
-        assert ours["score_abs_error"] < 0.7 * own["score_abs_error"]
-        assert ours["decided"] > own["decided"]
-        assert ours["tau"] >= own["tau"] - 0.05
+        assert ours.score_abs_error < 0.7 * own.score_abs_error
+        assert ours.decided > own.decided
+        assert ours.tau >= own.tau - 0.05
     natural = means["robust-2pl", None]
-    assert natural["decided_pairs"] > 15
-    wrong = natural["decided_pairs"] - natural["correct"]
-    assert wrong <= binom.ppf(0.995, natural["decided_pairs"], 0.05)
+    assert natural.decided_pairs > 15
+    wrong = natural.decided_pairs - natural.correct
+    assert wrong <= binom.ppf(0.995, natural.decided_pairs, 0.05)
     for length in (10, 40):
-        inside = round(24 * means["robust-2pl", length]["covered"])
+        inside = round(24 * means["robust-2pl", length].covered)
         assert inside >= binom.ppf(0.005, 24, 0.95)
 
 
