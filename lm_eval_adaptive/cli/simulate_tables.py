@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.summary import Summary
 
 FIGURES = ("τ", "decided", "accuracy, 95 %", "MAE %", "cover")
-DIFFERENCES = ("Δτ", "Δdecided", "Δaccuracy", "ΔMAE", "MAE ratio")
+DIFFERENCES = ("Δτ", "Δdecided", "Δaccuracy", "ΔMAE", "× MAE")
 # Columns that figures and differences need beside each other.
-WIDE = 132
+WIDE = 146
 
 
 def show(means: Sequence[Summary], plan: Plan) -> None:
@@ -49,11 +49,15 @@ def show(means: Sequence[Summary], plan: Plan) -> None:
             _table(f"{title}, beside random items", mine, plan, figures=False, differences=True)
         )
     count = plan.partitions if not plan.ranked else 1
+    regimes = ""
+    if {row.regime for row in means} != {"random"}:
+        regimes = "; regimes with the number of tests"
     console.print(
         f"± standard errors over {count} partitions, seed {plan.seed}; decided: share of all pairs "
         f"called at {plan.confidence:.0%}; accuracy: of called pairs, with its Clopper–Pearson "
         "interval; MAE in % of the bank's range; cover of 95 % intervals; * stopped by itself; "
-        "Δ: less the plain mean of as many random shared items on the same draws, paired"
+        "Δ, ×: less, over the plain mean of as many random shared items on the same draws, paired"
+        f"{regimes}"
     )
 
 
@@ -78,7 +82,7 @@ def _table(
         if regimes != ["random"]:
             tests = max(row.tests for row in means if row.regime == regime)
             table.add_section()
-            table.add_row(f"[bold]{regime}[/bold]", f"[dim]{tests} tests[/dim]")
+            table.add_row(f"[bold]{regime} ({tests})[/bold]")
         for row in means:
             if row.regime != regime:
                 continue
@@ -131,4 +135,5 @@ def _with_error(value: float, error: float, digits: int, sign: str = "") -> str:
 
 def _number(value: float, digits: int, sign: str = "") -> str:
     """Without the zero before the point, a row of figures fits 80 columns."""
-    return re.sub(r"\b0\.", ".", f"{value:{sign}.{digits}f}")
+    rounded = round(value, digits) + 0.0  # no -.000
+    return re.sub(r"\b0\.", ".", f"{rounded:{sign}.{digits}f}")

@@ -250,7 +250,9 @@ def simulate_draw(draw: Draw, plan: Plan) -> list[Row]:
 
     for method in plan.methods:
         if method in BASELINES:  # they look at scores alone: any bank will do
-            bank = next(iter(banks.values())) if banks else bank_of("auto")
+            # and where no other method needs one, that which takes no hold-outs.
+            any_bank = "auto" if "default" in plan.methods else "paper-1pl"
+            bank = next(iter(banks.values())) if banks else bank_of(any_bank)
         else:
             bank = bank_of("auto" if method == "default" else method)
         truth = ranked.scores.mean(axis=1)
