@@ -25,6 +25,7 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -33,9 +34,14 @@ from lm_eval_adaptive.cli.simulate import report_skipped
 from lm_eval_adaptive.cli.simulate_tables import show
 from lm_eval_adaptive.core.families import PREFIX, read_families
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
+from lm_eval_adaptive.core.plan import METHODS, Plan
 from lm_eval_adaptive.core.regimes import Pool, chosen_regimes, plan_draws
-from lm_eval_adaptive.core.simulate import METHODS, Plan, Row, complete_part, run_draws, simulate
-from lm_eval_adaptive.core.summary import Summary, summarise
+from lm_eval_adaptive.core.simulate import complete_part, run_draws, simulate
+from lm_eval_adaptive.core.summary import summarise
+
+if TYPE_CHECKING:
+    from lm_eval_adaptive.core.exam import Row
+    from lm_eval_adaptive.core.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = (

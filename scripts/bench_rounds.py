@@ -19,7 +19,8 @@ from dataclasses import replace
 from bench_pairs import PAIRS, ROOT, read_pair
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
-from lm_eval_adaptive.core.simulate import Plan, simulate
+from lm_eval_adaptive.core.plan import Plan
+from lm_eval_adaptive.core.simulate import simulate
 from lm_eval_adaptive.core.summary import summarise
 
 SIZES = (1, 4, 8, 16, 32)

@@ -17,26 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.cli.simulate_pools import add_regime_options, read_pools
 from lm_eval_adaptive.cli.simulate_tables import show
+from lm_eval_adaptive.core.plan import METHODS, Plan
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lm_eval_adaptive.core.exam import Row
     from lm_eval_adaptive.core.matrix import ScoreMatrix
     from lm_eval_adaptive.core.regimes import Skipped
-    from lm_eval_adaptive.core.simulate import Row
     from lm_eval_adaptive.core.summary import Summary
-
-METHODS = (
-    "default",
-    "robust-2pl",
-    "paper-1pl",
-    "bernoulli-2pl",
-    "random-own",
-    "random-shared",
-    "static",
-    "greedy",
-)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -96,16 +86,31 @@ def add_parser(subparsers: Any) -> None:
     add("--exclude_model", nargs="+", action="extend", default=[], metavar="NAME")
     add("--clip", default=None, metavar="LO,HI", help="Clip raw scores to these before anything")
     add("--lower_is_better", action="store_true")
-    add("--holdout", type=int, default=4, help="Models ranked in each partition (default: 4)")
-    add("--calibration", type=int, default=17, help="Most models that calibrate (default: 17)")
-    add("--partitions", type=int, default=20, help="Random partitions (default: 20)")
+    add(
+        "--holdout",
+        type=int,
+        default=Plan.holdout,
+        help="Models ranked in each partition (default: %(default)s)",
+    )
+    add(
+        "--calibration",
+        type=int,
+        default=Plan.calibration,
+        help="Most models that calibrate (default: %(default)s)",
+    )
+    add(
+        "--partitions",
+        type=int,
+        default=Plan.partitions,
+        help="Random partitions (default: %(default)s)",
+    )
     add(
         "--items_per_model",
         type=int,
         nargs="+",
-        default=[10, 20, 40],
+        default=list(Plan.lengths),
         metavar="N",
-        help="Fixed test lengths (default: 10 20 40)",
+        help=f"Fixed test lengths (default: {' '.join(map(str, Plan.lengths))})",
     )
     add(
         "--adaptive-stop",
@@ -113,15 +118,25 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="Only tests that stop by themselves; both kinds are run by default",
     )
-    add("--max_items", type=int, default=100, help="Most items where it stops by itself")
-    add("--confidence", type=float, default=0.95)
-    add("--round_size", type=int, default=None, help="Items asked of a model at once")
+    add(
+        "--max_items",
+        type=int,
+        default=Plan.max_items,
+        help="Most items where it stops by itself",
+    )
+    add("--confidence", type=float, default=Plan.confidence)
+    add("--round_size", type=int, default=Plan.round_size, help="Items asked of a model at once")
     add("--methods", nargs="+", default=list(METHODS), metavar="METHOD", choices=METHODS)
     add("--holdout_models", nargs="+", default=[], metavar="NAME", help="Rank these, once")
     add("--calibration_models", nargs="+", default=None, metavar="NAME")
     add("--costs", nargs="+", default=[], metavar="MODEL=COST", help="Cost of one item; others 1")
     add_regime_options(add)
-    add("--seed", type=int, default=0, help="Partition r draws by seed + r (default: 0)")
+    add(
+        "--seed",
+        type=int,
+        default=Plan.seed,
+        help="Partition r draws by seed + r (default: %(default)s)",
+    )
     add("--jobs", type=int, default=None, help="Processes (default: one per core)")
     add("--json", default=None, metavar="FILE", help="Write rows and means here")
     parser.set_defaults(func=run)
@@ -132,7 +147,7 @@ def run(namespace: argparse.Namespace) -> int:
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from lm_eval_adaptive.core.regimes import plan_draws
-    from lm_eval_adaptive.core.simulate import Plan, run_draws
+    from lm_eval_adaptive.core.simulate import run_draws
     from lm_eval_adaptive.core.summary import summarise
 
     pools, regimes = read_pools(
@@ -210,7 +225,7 @@ def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMa
     from lm_eval_adaptive.banks.log_scores import score_matrix
     from lm_eval_adaptive.host.logs import find_runs
     from lm_eval_adaptive.host.scoring import KNOWN_DIRECTIONS, document_score
-    from lm_eval_adaptive.run.config import metric_and_filter
+    from lm_eval_adaptive.host.settings import metric_and_filter
 
     name, filter_name = metric_and_filter(metric)
     runs = find_runs(namespace.samples, namespace.task)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from lm_eval_adaptive.core.simulate import Plan
+    from lm_eval_adaptive.core.plan import Plan
     from lm_eval_adaptive.core.summary import Summary
 
 FIGURES = ("τ", "decided", "accuracy, 95 %", "MAE %", "cover")

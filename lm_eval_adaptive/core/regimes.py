@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.matrix import ScoreMatrix
-    from lm_eval_adaptive.core.simulate import Plan
+    from lm_eval_adaptive.core.plan import Plan
 
     Rows = NDArray[np.int64]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.simulate import Figures, Row
+    from lm_eval_adaptive.core.exam import Figures, Row
 
     FloatArray = NDArray[np.float64]
     Key = tuple[str, str, str, str, int | None]

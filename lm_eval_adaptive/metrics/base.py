@@ -8,16 +8,35 @@ from __future__ import annotations
 
 import importlib
 import math
-import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 NAN = math.nan
+
+
+class Missing(float):
+    """No score for a document, and why: NaN for whoever calculates, a reason for whoever asks.
+
+    >>> value = Missing("no reference")
+    >>> math.isnan(value), value.reason
+    (True, 'no reference')
+    """
+
+    reason: str
+
+    def __new__(cls, reason: str) -> Missing:  # noqa: PYI034  typing has Self from 3.11 on
+        """A NaN that carries its reason."""
+        made = super().__new__(cls, NAN)
+        made.reason = str(reason)
+        return made
+
+
+NO_REFERENCE = Missing("the document has no reference")
 
 
 @dataclass(frozen=True)
@@ -66,10 +85,10 @@ class Metric:
     needs: tuple[str, ...] = ("references",)
 
     def compute(self, cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
-        """A number per case, NaN where the document cannot be scored.
+        """A number per case, :class:`Missing` or NaN where the document cannot be scored.
 
-        NaN means "leave the document out": a reference is missing, or a judge's reply could not
-        be read. It is never turned into a score.
+        Both mean "leave the document out": a reference is missing, or a judge's reply could not
+        be read. It is never turned into a score. Lone surrogates are replaced before.
 
         Raises:
             UsageError: A package or a setting is missing.
@@ -77,7 +96,13 @@ class Metric:
         if not cases:
             return []
         function = _load(self.where)
-        found: list[float] = function(cases, settings.get(self.family) or {})
+        readable = [_readable(case) for case in cases]
+        found: list[float] = function(readable, settings.get(self.family) or {})
+        if len(found) != len(cases):
+            raise TaskError(
+                f"metric {self.name} ({self.where}) gave {len(found)} values for {len(cases)} "
+                "documents; one each was expected, None where there is none"
+            )
         return found
 
     def signature(self, settings: Mapping[str, Any]) -> str:
@@ -85,6 +110,16 @@ class Metric:
         module = importlib.import_module(self.where.partition(":")[0])
         text: str = module.signature(self.name, settings.get(self.family) or {})
         return text
+
+
+def _readable(case: Case) -> Case:
+    return replace(
+        case,
+        answer=encodable(case.answer),
+        references=tuple(map(encodable, case.references)),
+        incorrect=tuple(map(encodable, case.incorrect)),
+        source=encodable(case.source),
+    )
 
 
 def _load(where: str) -> Callable[..., list[float]]:
@@ -203,17 +238,41 @@ def filled(texts: Sequence[str]) -> list[str]:
     return [text for text in texts if text.strip()]
 
 
-# Scripts written without spaces between words: every character counts as a word.
-_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+_NOTED: dict[str, tuple[int, int]] = {}
 
 
-def unspaced(char: str) -> bool:
-    """Whether a character is of a script without spaces between words.
+def note(text: str, some: int = 1, of: int = 1) -> None:
+    """Remember what readers of the scores have to know, such as texts that were cut.
 
-    >>> unspaced("東"), unspaced("ş")
-    (True, False)
+    Args:
+        text: The notice; ``{some}`` and ``{of}`` stand for the counts over all calls.
+        some: How many documents of this call it is true of.
+        of: How many it could have been true of.
     """
-    return unicodedata.name(char, "").startswith(_UNSPACED)
+    before = _NOTED.get(text, (0, 0))
+    _NOTED[text] = before[0] + some, before[1] + of
+
+
+def take_notices() -> list[str]:
+    """The notices since the last call, with their counts."""
+    found = [
+        text.replace("{some}", str(some)).replace("{of}", str(of))
+        for text, (some, of) in _NOTED.items()
+        if some
+    ]
+    _NOTED.clear()
+    return found
+
+
+def encodable(text: str) -> str:
+    r"""The text without lone surrogates, which no tokenizer, database or file takes.
+
+    >>> encodable("ok \ud83d"), encodable("\ud83d\ude00")
+    ('ok \ufffd', '😀')
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def best_of(
@@ -227,13 +286,13 @@ def best_of(
         empty: Score of a blank answer.
 
     Returns:
-        A number per case; NaN where a case has no reference.
+        A number per case; missing where a case has no reference.
     """
-    found = []
+    found: list[float] = []
     for case in cases:
         references = filled(case.references)
         if not references:
-            found.append(NAN)
+            found.append(NO_REFERENCE)
         elif not case.answer.strip():
             found.append(empty)
         else:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import collections
 import functools
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.metrics.base import NAN, filled, require, version_of
+from lm_eval_adaptive.metrics.base import NO_REFERENCE, Missing, filled, note, require, version_of
+from lm_eval_adaptive.metrics.words import mostly_latin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +26,16 @@ if TYPE_CHECKING:
 
 # bert-score's own choice for English.
 DEFAULT_MODEL = "roberta-large"
+# Models of bert-score's table that read English alone; each letter of another script is two or
+# three tokens of bytes to them, or one unknown.
+_ENGLISH = re.compile(
+    r"(?:distil)?roberta-.*|(?:distil)?bert-(?:base|large)-(?:un)?cased.*"
+    r"|(?:deberta|albert|xlnet|electra|bart|scibert)[-_].*"
+)
 # The order of additions in a batch moves the seventh decimal: a document alone and the same one in
 # a batch are to have one value.
 DECIMALS = 5
+_ONE_SIDE = Missing("the document lists no right or no wrong answers")
 
 
 @dataclass(frozen=True)
@@ -117,9 +126,11 @@ class PairScorer:
     def _encode(self, texts: Sequence[str], batch_size: int) -> dict[str, tuple[Any, Any]]:
         """Unit vectors of each text's tokens, and the tokens' weights."""
         utils = require("bert_score.utils", "bertscore", "bertscore")
+        longest = int(self._tokenizer.model_max_length)
         # By length, so that little is padded; one order, whatever the order of the pairs.
         ordered = sorted(set(texts), key=lambda text: (len(text), text))
         found = {}
+        cut = 0
         for start in range(0, len(ordered), batch_size):
             batch = ordered[start : start + batch_size]
             vectors, mask, weights = utils.get_bert_embedding(
@@ -127,8 +138,15 @@ class PairScorer:
             )
             for row, text in enumerate(batch):
                 size = int(mask[row].sum())
+                cut += size >= longest
                 own = vectors[row, :size].float()
                 found[text] = own / own.norm(dim=-1, keepdim=True), weights[row, :size].float()
+        note(
+            f"BERTScore: {{some}} of {{of}} texts are longer than the {longest} tokens that the "
+            "model reads; their beginnings alone were compared",
+            cut,
+            len(ordered),
+        )
         return found
 
     @staticmethod
@@ -191,6 +209,26 @@ def _bound_length(found: Any) -> None:
     tokenizer.model_max_length = min(int(tokenizer.model_max_length), positions)
 
 
+def english_only(model: str) -> bool:
+    """Whether a model is known to read English alone, by its name.
+
+    >>> english_only("roberta-large"), english_only("FacebookAI/xlm-roberta-large")
+    (True, False)
+    """
+    return _ENGLISH.fullmatch(model.rpartition("/")[2].lower()) is not None
+
+
+def _note_scripts(model: str, texts: Sequence[str]) -> None:
+    if texts and english_only(model):
+        note(
+            f"BERTScore: {model} was trained on English, and {{some}} of {{of}} references are in "
+            "another script: their scores say little; name another model with "
+            "LMEVAL_ADAPTIVE_BERTSCORE, as bert-base-multilingual-cased",
+            sum(not mostly_latin(text) for text in texts),
+            len(texts),
+        )
+
+
 def pair_scores(pairs: Sequence[tuple[str, str]], settings: BertSettings) -> list[float]:
     """F1 of (answer, reference) pairs, asked in one batch; equal pairs are asked once."""
     unique = list(dict.fromkeys(pairs))
@@ -217,6 +255,7 @@ def _best(
         if case.answer.strip()
         for text in mine
     ]
+    _note_scripts(settings.model, [text for mine in texts for text in mine])
     scores = iter(pair_scores(pairs, settings))
     return [
         [next(scores) if case.answer.strip() else 0.0 for _ in mine]
@@ -227,14 +266,14 @@ def _best(
 def f1(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
     """BERTScore F1, not rescaled, the best over the references; a blank answer has 0."""
     found = _best(cases, [filled(case.references) for case in cases], bert_settings(settings))
-    return [max(scores, default=NAN) for scores in found]
+    return [max(scores, default=NO_REFERENCE) for scores in found]
 
 
 def differential(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
     """(max F1 against right answers − max F1 against wrong ones + 1) / 2.
 
     0.5 says "no nearer to the truth than to a known error", which is what a blank answer gets.
-    NaN where a document lists no right or no wrong answers.
+    Missing where a document lists no right or no wrong answers.
     """
     right = [filled(case.references) for case in cases]
     wrong = [filled(case.incorrect) for case in cases]
@@ -243,7 +282,7 @@ def differential(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[flo
     for scores, mine in zip(_best(cases, both, bert_settings(settings)), right, strict=True):
         near, far = scores[: len(mine)], scores[len(mine) :]
         found.append(
-            round((max(near) - max(far) + 1.0) / 2.0, DECIMALS + 1) if near and far else NAN
+            round((max(near) - max(far) + 1.0) / 2.0, DECIMALS + 1) if near and far else _ONE_SIDE
         )
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.metrics.base import NAN, filled, require, version_of
+from lm_eval_adaptive.metrics.base import Missing, filled, require, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.metrics.base import Case
 
 DEFAULT_MODEL = "Unbabel/wmt22-comet-da"
+_NO_PAIR = Missing("the document has no source or no reference")
 DECIMALS = 5  # beyond these, the mix of a batch shows
 
 
@@ -89,7 +90,7 @@ def _gpus(device: str | None) -> int:
 def comet(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
     """COMET, about 0 to 1, the best over the references; a blank answer has 0.
 
-    NaN where a document has no source or no reference.
+    Missing where a document has no source or no reference.
     """
     own = comet_settings(settings)
     texts = [filled(case.references) if case.source.strip() else [] for case in cases]
@@ -112,10 +113,10 @@ def comet(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
         )
         values = [round(float(value), DECIMALS) for value in predicted.scores]
         scores = dict(zip(triples, values, strict=True))
-    found = []
+    found: list[float] = []
     for case, mine in zip(cases, texts, strict=True):
         if not mine:
-            found.append(NAN)
+            found.append(_NO_PAIR)
         elif not case.answer.strip():
             found.append(0.0)
         else:

@@ -1,17 +1,16 @@
 """ROUGE F1 by the package rouge-score, per document, the best over the references.
 
-This module owns two things the package lacks: words of scripts that its tokenizer drops, and
-answers too long for its quadratic table.
+The package's tokenizer drops every letter beyond ASCII; words are cut by ``words`` here, the same
+on ASCII texts. This module owns answers too long for the package's quadratic table.
 """
 
 from __future__ import annotations
 
 import functools
-import re
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.metrics.base import best_of, require, unspaced, version_of
+from lm_eval_adaptive.metrics import words
+from lm_eval_adaptive.metrics.base import best_of, require, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,39 +19,20 @@ if TYPE_CHECKING:
 
 # Cells of the package's table of common subsequences, in pure Python, that take about a second.
 _LARGE = 2_000_000
-_WORD = re.compile(r"[^\W_]+")
 
 
-class UnicodeTokenizer:
-    """Words of any script, lower-cased; single characters where a script has no spaces."""
+class Words:
+    """The package's interface of a tokenizer, over :func:`words.tokens`."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Cut text into words.
-
-        >>> UnicodeTokenizer().tokenize("Ça va, 東京!")
-        ['ça', 'va', '東', '京']
-        """
-        found: list[str] = []
-        for word in _WORD.findall(unicodedata.normalize("NFC", text).lower()):
-            start = 0
-            for place, char in enumerate(word):
-                if unspaced(char):
-                    found += [word[start:place], char]
-                    start = place + 1
-            found.append(word[start:])
-        return [word for word in found if word]
+        """Cut text into words."""
+        return words.tokens(text)
 
 
 @functools.cache
-def _tokenizers() -> tuple[Any, Any]:
-    module = require("rouge_score.tokenizers", "rouge", "")
-    return module.DefaultTokenizer(use_stemmer=False), UnicodeTokenizer()
-
-
-@functools.cache
-def _scorer(kind: str, *, any_script: bool) -> Any:
+def _scorer(kind: str) -> Any:
     module = require("rouge_score.rouge_scorer", "rouge", "")
-    return module.RougeScorer([kind], tokenizer=_tokenizers()[any_script])
+    return module.RougeScorer([kind], tokenizer=Words())
 
 
 def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
@@ -76,17 +56,12 @@ def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _f1(kind: str, answer: str, reference: str) -> float:
-    default, unicode = _tokenizers()
-    expected = default.tokenize(reference)
-    # Depends on the reference alone, so that all models' answers are read alike.
-    any_script = not expected
     if kind == "rougeL":
-        tokenizer = unicode if any_script else default
-        expected, given = tokenizer.tokenize(reference), tokenizer.tokenize(answer)
+        expected, given = words.tokens(reference), words.tokens(answer)
         if len(expected) * len(given) > _LARGE:
             common = common_subsequence(expected, given)
             return 2 * common / (len(expected) + len(given))
-    scores = _scorer(kind, any_script=any_script).score(reference, answer)
+    scores = _scorer(kind).score(reference, answer)
     return float(scores[kind].fmeasure)
 
 
@@ -110,5 +85,5 @@ def rouge_l(cases: Sequence[Case], _: Mapping[str, Any]) -> list[float]:
 
 
 def signature(name: str, _: Mapping[str, Any]) -> str:
-    """The package's version; stemming is off."""
-    return f"{name}|rouge-score {version_of('rouge-score')}|stem:no"
+    """The package's version and the rules for words; stemming is off."""
+    return f"{name}|rouge-score {version_of('rouge-score')}|stem:no|words:2"

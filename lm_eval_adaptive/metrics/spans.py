@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import json
 import re
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.metrics.base import NAN
+from lm_eval_adaptive.metrics.base import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Span = tuple[str, str]
 
+_NO_SPANS = Missing("the document has no spans")
 EXACT = 1.0
 CONTAINED = 0.5
 _BULLET = re.compile(r"^(?:[-*•]|\d+[.)])\s+")
@@ -29,8 +31,12 @@ _LABEL_GAPS = re.compile(r"[\s\-]+")
 
 
 def plain_text(text: object) -> str:
-    """Text as it is compared: case and runs of spaces do not count."""
-    return _SPACES.sub(" ", str(text)).strip().casefold()
+    """Text as it is compared: case, runs of spaces and ways to write an accent do not count."""
+    return _SPACES.sub(" ", _composed(str(text).casefold())).strip()
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def plain_label(label: object) -> str:
@@ -39,7 +45,7 @@ def plain_label(label: object) -> str:
     >>> plain_label(" Phone-Number")
     'phone_number'
     """
-    return _LABEL_GAPS.sub("_", str(label).strip().strip("`*\"'[]<>").casefold())
+    return _LABEL_GAPS.sub("_", _composed(str(label).strip().strip("`*\"'[]<>").casefold()))
 
 
 def read_answer(answer: str) -> list[Span]:
@@ -80,10 +86,10 @@ def _parsed(text: str) -> Any:
     """A list written as JSON, or as Python as the dataset has it; nothing is executed."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError) as error:
+        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise DataError(
                 f"spans must be a list of {{text, label}} or its text form, got {text[:60]!r}; "
                 "check the dataset's revision"
@@ -136,20 +142,24 @@ def score(gold: Sequence[Span], given: Sequence[Span]) -> float:
     return (detection + named) / 2.0
 
 
+def _span_score(case: Case) -> float:
+    if case.doc.get("spans") is None:
+        return _NO_SPANS
+    try:
+        return score(read_gold(case.doc["spans"]), read_answer(case.answer))
+    except DataError as error:  # this document's, not the run's
+        return Missing(str(error))
+
+
 def span_score(cases: Sequence[Case], settings: Mapping[str, Any]) -> list[float]:
     """Span score of each answer against the ``spans`` of its document.
 
-    NaN where the document has no such column.
+    Missing where the document has no such column, or something else in it.
     """
     del settings
-    return [
-        NAN
-        if case.doc.get("spans") is None
-        else score(read_gold(case.doc["spans"]), read_answer(case.answer))
-        for case in cases
-    ]
+    return [_span_score(case) for case in cases]
 
 
 def signature(name: str, _: Mapping[str, Any]) -> str:
     """The version of the matching rules."""
-    return f"{name}|rules 1"
+    return f"{name}|rules 2"

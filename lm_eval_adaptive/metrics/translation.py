@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.metrics.base import best_of, require, unspaced, version_of
+from lm_eval_adaptive.metrics import words
+from lm_eval_adaptive.metrics.base import best_of, require, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +29,7 @@ def _scorer(kind: str, tokenize: str) -> Any:
 
 def _tokenizer(reference: str) -> str:
     """Sacrebleu's name of the tokenizer; by the reference alone, the same for all models."""
-    letters = [char for char in reference if char.isalpha()]
-    return "char" if 2 * sum(map(unspaced, letters)) > len(letters) else "13a"
+    return "char" if words.mostly_unspaced(reference) else "13a"
 
 
 def _score(kind: str, answer: str, reference: str) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.cli.simulate_tables import show
-from lm_eval_adaptive.core.simulate import Plan
+from lm_eval_adaptive.core.plan import Plan
 from lm_eval_adaptive.core.summary import summarise
 from tests.core.test_summary import ROW
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lm_eval_adaptive.core.matrix import ScoreMatrix
+from lm_eval_adaptive.core.plan import Plan
 from lm_eval_adaptive.core.regimes import (
     FROM_ONE_MATRIX,
     REGIMES,
@@ -15,7 +16,7 @@ from lm_eval_adaptive.core.regimes import (
     chosen_regimes,
     plan_draws,
 )
-from lm_eval_adaptive.core.simulate import Plan, complete_part, run_draws, simulate
+from lm_eval_adaptive.core.simulate import complete_part, run_draws, simulate
 from lm_eval_adaptive.errors import UsageError
 
 # Twenty models; the mean of model number k is rank k of twenty, whatever its name's place.

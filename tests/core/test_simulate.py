@@ -10,19 +10,13 @@ import pytest
 from scipy.stats import binom, kendalltau
 from scipy.stats import t as student
 
-from lm_eval_adaptive.core import simulate as module
 from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.exam import Called, Exam, greedy_composite
 from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
-from lm_eval_adaptive.core.simulate import (
-    METHODS,
-    Plan,
-    complete_part,
-    greedy_composite,
-    simulate,
-    simulate_partition,
-    split,
-)
+from lm_eval_adaptive.core.plan import METHODS, Plan
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.simulate import complete_part, simulate, simulate_partition, split
 from lm_eval_adaptive.core.summary import summarise
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import FactorBenchmark, matrix_of
@@ -100,13 +94,13 @@ def exam(truth, matrix_scale=(0.0, 1.0), higher_is_better=True):
         higher_is_better=higher_is_better, response_model="paper-1pl",
     )  # fmt: skip
     truth = np.asarray(truth, dtype=float)
-    return module._Exam(bank, np.zeros((len(truth), 12)), truth, np.ones(len(truth)), SMALL, 5)
+    return Exam(bank, np.zeros((len(truth), 12)), truth, np.ones(len(truth)), SMALL, 5)
 
 
 def called(level, p, score=None, half=0.1):
     level = np.asarray(level, dtype=float)
     score = level if score is None else np.asarray(score, dtype=float)
-    return module._Called(level, np.asarray(p), score, np.full(len(level), half), 10.0, 30.0)
+    return Called(level, np.asarray(p), score, np.full(len(level), half), 10.0, 30.0)
 
 
 def test_figures_of_one_test_by_hand():
@@ -287,13 +281,15 @@ def test_nothing_of_the_ranked_models_is_known_but_the_answers_asked(model):
     calibrating, ranked = split(complete_part(benchmark()), SMALL, 0)
     bank = calibrate(calibrating, task="t", metric="m", response_model=model)
     scores = np.clip(bank.info.scale.to_score(ranked.scores), 0.0, 1.0)
-    procedure = Procedure(bank, np.ones(3), ProcedureConfig(items_per_model=10, round_size=1))
+    procedure = Procedure.for_bank(
+        bank, np.ones(3), ProcedureConfig(items_per_model=10, round_size=1)
+    )
     state, _ = procedure.run(lambda row, items: scores[row, list(items)].tolist())
     asked = np.isfinite(state.responses)
     plan = replace(SMALL, natural=False, round_size=1)
     said = []
     for mine in (scores, np.where(asked, scores, 1.0 - scores)):
-        tested = module._Exam(bank, mine, mine.mean(axis=1), np.ones(3), plan, 0)
+        tested = Exam(bank, mine, mine.mean(axis=1), np.ones(3), plan, 0)
         ((length, found),) = tested.adaptive([10])
         assert length == 10
         said.append(found)

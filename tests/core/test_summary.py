@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lm_eval_adaptive.core.simulate import Figures, Plan, Row, simulate
+from lm_eval_adaptive.core.exam import Figures, Row
+from lm_eval_adaptive.core.plan import Plan
+from lm_eval_adaptive.core.simulate import simulate
 from lm_eval_adaptive.core.summary import binomial_interval, summarise
 from tests.core.test_simulate import benchmark
 

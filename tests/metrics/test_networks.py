@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.metrics import METRICS, Case, bertscore, comet
+from lm_eval_adaptive.metrics import METRICS, Case, base, bertscore, comet
 from tests.tasks.fakes import FakeBert, FakeComet
 
 live = pytest.mark.skipif(
@@ -235,3 +235,42 @@ class TestRealBertScore:
         ]
         near, far = METRICS["bertscore_diff"].compute(cases, {})
         assert near > 0.5 > far
+
+
+class TestWhatBertScoreLeavesOut:
+    def test_texts_beyond_the_model_s_length_are_told(self, monkeypatch):
+        torch = pytest.importorskip("torch")
+
+        def embed(batch, model, tokenizer, weights, device):
+            longest = max(min(len(text.split()), 8) for text in batch)
+            mask = torch.zeros(len(batch), longest)
+            for row, text in enumerate(batch):
+                mask[row, : min(len(text.split()), 8)] = 1
+            return torch.ones(len(batch), longest, 4), mask, torch.ones(len(batch), longest)
+
+        tokenizer = SimpleNamespace(model_max_length=8, sep_token_id=1, cls_token_id=0)
+        package = SimpleNamespace(_model=None, _tokenizer=tokenizer, device="cpu")
+        monkeypatch.setattr(
+            bertscore, "require", lambda *names: SimpleNamespace(get_bert_embedding=embed)
+        )
+        base.take_notices()
+        bertscore.PairScorer(package).score(["a b"], ["w " * 9], 4)
+        (found,) = base.take_notices()
+        assert "1 of 2 texts are longer than the 8 tokens" in found
+
+    @pytest.mark.parametrize(
+        ("model", "told"),
+        [
+            ("roberta-large", True),
+            ("microsoft/deberta-xlarge-mnli", True),
+            ("bert-base-multilingual-cased", False),
+            ("FacebookAI/xlm-roberta-large", False),
+            ("bert-base-chinese", False),
+        ],
+    )
+    def test_an_english_model_on_other_scripts_is_told(self, bert, model, told):
+        base.take_notices()
+        cases = [Case("дом у реки", ("дом у реки",)), Case("a house", ("a house",))]
+        METRICS["bertscore_f1"].compute(cases, {"bertscore": {"model": model}})
+        found = " ".join(base.take_notices())
+        assert ("1 of 2 references are in another script" in found) == told

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.metrics import METRICS, Case, base, rouge
+from lm_eval_adaptive.metrics import METRICS, Case, base, rouge, words
 
 TEXT_METRICS = ["rouge1", "rouge2", "rougeL", "sentence_bleu", "sentence_chrf"]
 SENTENCE = "the quick brown fox jumps over the lazy dog"
@@ -166,3 +169,119 @@ class TestCatalogue:
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == "[]"
+
+
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "golden" / "rouge_scripts.json").read_text(encoding="utf-8")
+)
+
+
+class TestRougeInEveryScript:
+    """Words cut by hand, values by counting: tests/golden/make_rouge_scripts.py."""
+
+    @pytest.mark.parametrize("row", GOLDEN, ids=[row["script"] for row in GOLDEN])
+    def test_golden(self, row):
+        assert words.tokens(row["reference"]) == row["reference_words"]
+        assert words.tokens(row["answer"]) == row["answer_words"]
+        for name in ("rouge1", "rouge2", "rougeL"):
+            found = value(name, row["answer"], row["reference"])
+            assert found == pytest.approx(float(Fraction(row[name])), abs=1e-12), name
+
+    @pytest.mark.parametrize(
+        ("reference", "good", "year"),
+        [
+            ("Завод выпустил трактор в 1974 году для колхоза", "завод выпустил трактор", "1974"),
+            ("У 1974 році завод випустив трактор для села", "завод випустив трактор", "1974"),
+            ("工場は1974年にトラクターを作った", "工場はトラクターを作った", "1974"),
+            ("कारखाने ने 1974 में ट्रैक्टर बनाया", "कारखाने ने ट्रैक्टर बनाया", "1974"),
+            ("أنتج المصنع جرارا في 1974 للقرية", "أنتج المصنع جرارا", "1974"),
+            ("Завод NASA выпустил трактор", "завод выпустил трактор", "NASA"),
+        ],
+    )
+    @pytest.mark.parametrize("name", ["rouge1", "rougeL"])
+    def test_the_one_ascii_word_is_one_word_of_many(self, name, reference, good, year):
+        assert value(name, year, reference) < 0.5 < value(name, good, reference) < 1
+
+    @given(
+        st.text(st.characters(max_codepoint=127), max_size=60),
+        st.text(st.characters(max_codepoint=127), max_size=60),
+    )
+    def test_ascii_is_that_of_rouge_score_to_the_last_bit(self, answer, reference):
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenize import tokenize
+
+        assert words.tokens(answer) == tokenize(answer, None)
+        if answer.strip() and reference.strip():
+            expected = RougeScorer(["rouge1", "rouge2", "rougeL"]).score(reference, answer)
+            for name in ("rouge1", "rouge2", "rougeL"):
+                assert value(name, answer, reference) == expected[name].fmeasure
+
+    @given(st.text(max_size=40), st.text(max_size=40))
+    def test_any_two_texts(self, answer, reference):
+        for name in ("rouge1", "rouge2", "rougeL"):
+            found = value(name, answer, reference)
+            assert math.isnan(found) if not reference.strip() else 0 <= found <= 1
+        found = words.tokens(answer)
+        assert all(found)
+        assert [each for word in found for each in words.tokens(word)] == found
+
+    def test_composed_and_decomposed_letters_are_one(self):
+        import unicodedata
+
+        text = "Ça créé là-bas चुनौती"
+        for form in ("NFC", "NFD"):
+            assert value("rougeL", unicodedata.normalize(form, text), text) == 1.0
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("1\ufe0f\u20e3 \u2764\ufe0f", ["1"]),
+            ("co\u00adoperate \u2066Дом\u2069", ["cooperate", "дом"]),
+            ("ខ្មែរ\u200bភាសា", ["ខ្មែ", "រ", "ភា", "សា"]),
+            ("\u0301\u0e34", []),
+            ("Дом\ud83dмой \x00", ["дом", "мой"]),
+        ],
+    )
+    def test_signs_that_are_no_word(self, text, expected):
+        assert words.tokens(text) == expected
+
+
+class TestScriptsElsewhere:
+    def test_bleu_cuts_by_characters_where_most_are_without_spaces(self):
+        short, full = "私は東京タワーを見た (Tokyo)", "私は東京タワーを見ました (Tokyo)"
+        assert value("sentence_bleu", short, full) > 60
+        assert not words.mostly_unspaced("We saw Tokyo (東京) and liked it")
+
+    def test_one_latin_name_does_not_make_another_script_plain(self):
+        pytest.importorskip("textstat", reason="the extra readability is not installed")
+        assert value("fkgl", "ДНК (DNA) хранит наследственную информацию организма") == 20.0
+        assert value("fkgl", "It is in our DNA (ДНК).") < 10
+
+    def test_another_language_in_latin_letters_is_told(self):
+        pytest.importorskip("textstat", reason="the extra readability is not installed")
+        turkish = "Dün sabah erkenden kalkıp göl kıyısında uzun bir yürüyüşe çıktık sonra " * 3
+        english = "The cat sat by the door and it was not in the mood to go out at all. " * 3
+        base.take_notices()
+        METRICS["fkgl"].compute([Case(turkish), Case(english), Case("Ja.")], {})
+        (found,) = base.take_notices()
+        assert "1 of 3 answers are not in English" in found
+        METRICS["fkgl"].compute([Case(english)], {})
+        assert base.take_notices() == []
+
+    def test_the_quick_way_gives_the_words_of_the_long_one(self):
+        simple = [chr(c) for c in range(0x3000) if words._SIMPLE.fullmatch(chr(c))]
+        assert len(simple) > 4000
+        text = "".join(f"{a} {a}1 x{a}y" for a in simple)
+        assert words._SIMPLE_WORD.findall(text) == words._by_classes(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("rougeL", 3), ("span_score", 10), ("rouge2", 1), ("sentence_bleu", 1), ("sentence_chrf", 1)],
+)
+def test_megabytes_with_nul_and_a_lone_surrogate(name, size):
+    answer = "ab \x00 \ud83d я" + "word я " * (size * 125_000)
+    assert len(answer.encode("utf-8", "replace")) >= size * 1_000_000
+    doc = {"spans": [{"text": "word", "label": "x"}]}
+    (found,) = METRICS[name].compute([Case(answer, (SENTENCE,), doc=doc)], {})
+    assert 0 <= found < 1
