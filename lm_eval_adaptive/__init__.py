@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "AdaptiveConfig": "lm_eval_adaptive.run.config",
-    "AdaptiveError": "lm_eval_adaptive.errors",
-    "CandidateSpec": "lm_eval_adaptive.run.config",
-    "ItemBank": "lm_eval_adaptive.core.bank",
-    "ScoreMatrix": "lm_eval_adaptive.core.matrix",
-    "calibrate": "lm_eval_adaptive.core.build",
-    "rank": "lm_eval_adaptive.core.rank",
-    "read_scores": "lm_eval_adaptive.core.matrix",
-    "simple_evaluate": "lm_eval_adaptive.run.loop",
-}
+_PUBLIC = (
+    "AdaptiveConfig",
+    "AdaptiveError",
+    "CandidateSpec",
+    "ItemBank",
+    "ScoreMatrix",
+    "calibrate",
+    "rank",
+    "read_scores",
+    "simple_evaluate",
+)
 
-__all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604  names only
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604  names only
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _PUBLIC:
         raise AttributeError(f"module 'lm_eval_adaptive' has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    return getattr(importlib.import_module("lm_eval_adaptive.api"), name)
 
 
 def __dir__() -> list[str]:

@@ -18,9 +18,11 @@ from bench_pairs import ROOT, read_pair
 from scipy.stats import kendalltau
 
 from lm_eval_adaptive.core.build import calibrate
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.plan import Plan
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import DecisionRule
-from lm_eval_adaptive.core.simulate import Plan, complete_part, split
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.simulate import complete_part, split
 
 MATRICES = (("wmt24_en-cs", "bleu"), ("wmt24_en-es", "chrf"), ("wmt24_ja-zh", "chrf"))
 
@@ -78,7 +80,7 @@ def main() -> int:
                     (np.ones(len(truth)), blind_config),
                     (knowing_costs, knowing_config),
                 ):
-                    procedure = Procedure(bank, costs, config)
+                    procedure = Procedure.for_bank(bank, costs, config)
                     state, _ = procedure.run(
                         lambda model, asked, scores=scores: [
                             float(each) for each in scores[model, list(asked)]

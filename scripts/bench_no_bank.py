@@ -21,8 +21,11 @@ from bench_pairs import PAIRS, ROOT, read_pair
 
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.paired import spread_order
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Stop
-from lm_eval_adaptive.core.simulate import Plan, complete_part, split
+from lm_eval_adaptive.core.plan import Plan
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.simulate import complete_part, split
+from lm_eval_adaptive.core.state import Stop
 
 if TYPE_CHECKING:
     from lm_eval_adaptive.core.matrix import ScoreMatrix
@@ -45,10 +48,13 @@ def first_decisions(matrix: ScoreMatrix, models: int, seed: int) -> list[tuple[f
     scores = bank.info.scale.to_score(ranked.scores)
     m, n = scores.shape
     truth = scores.mean(axis=1)
-    order = None if models else spread_order(None, n, np.random.default_rng(seed))
     most = min(MOST, n // 2) // STEP * STEP
     config = ProcedureConfig(items_per_model=most, round_size=STEP)
-    procedure = Procedure(bank, np.ones(m), config, order=order)
+    if models:
+        procedure = Procedure.for_bank(bank, np.ones(m), config)
+    else:
+        order = spread_order(None, n, np.random.default_rng(seed))
+        procedure = Procedure.for_order(order, np.ones(m), config)
     state = procedure.start()
     found: dict[tuple[int, int], tuple[float, bool | None]] = {
         (a, b): (np.inf, None) for a in range(m) for b in range(a + 1, m)

@@ -132,16 +132,15 @@ def main() -> int:
             for i in range(args.models)
         ]
         ends: list[float] = []
-        import lm_eval_adaptive.run.loop as module
+        from lm_eval_adaptive.run.play import Play
 
-        play = module.AdaptiveRun._play  # noqa: SLF001
+        play = Play.play
 
-        def timed(*words: Any) -> Any:
-            found = play(*words)
+        def timed(one: Play) -> None:
+            play(one)
             ends.append(time.perf_counter())
-            return found
 
-        module.AdaptiveRun._play = timed  # type: ignore[method-assign]  # noqa: SLF001
+        Play.play = timed  # type: ignore[method-assign]
         started = time.perf_counter()
         simple_evaluate(
             models,

@@ -18,13 +18,19 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from lm_eval_adaptive.cli.simulate import show
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
-from lm_eval_adaptive.core.simulate import METHODS, Plan, Row, complete_part, simulate, summarise
+from lm_eval_adaptive.core.plan import METHODS, Plan
+from lm_eval_adaptive.core.simulate import complete_part, simulate
+from lm_eval_adaptive.core.summary import summarise
+
+if TYPE_CHECKING:
+    from lm_eval_adaptive.core.exam import Row
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = (
@@ -142,7 +148,7 @@ def main() -> int:
         for count in (4, 8, 12, 17, 10_000):
             print(f"calibration models: {count if count < 10_000 else 'all'}")
             means = summarise(simulate(matrices, replace(plan, calibration=count), jobs=args.jobs))
-            show([row for row in means if row["matrix"] == "mean"], plan)
+            show([row for row in means if row.matrix == "mean"], plan)
         return 0
     rows = simulate(matrices, plan, jobs=args.jobs)
     means = summarise(rows)
@@ -150,7 +156,7 @@ def main() -> int:
     if {"default", "random-shared"} <= set(args.methods):
         print_worse(rows)
     if args.json is not None:
-        document = {"rows": [asdict(row) for row in rows], "means": means}
+        document = {"rows": [asdict(row) for row in rows], "means": [asdict(row) for row in means]}
         args.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
     return 0
 

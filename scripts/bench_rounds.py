@@ -19,7 +19,9 @@ from dataclasses import replace
 from bench_pairs import PAIRS, ROOT, read_pair
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
-from lm_eval_adaptive.core.simulate import Plan, simulate, summarise
+from lm_eval_adaptive.core.plan import Plan
+from lm_eval_adaptive.core.simulate import simulate
+from lm_eval_adaptive.core.summary import summarise
 
 SIZES = (1, 4, 8, 16, 32)
 MATRICES = (("wmt24_en-es", "chrf"), ("alpaca_text", "rougeL"), ("eqbench_v2", "eqbench"))
@@ -39,8 +41,8 @@ def items_by_round_size(partitions: int, jobs: int | None) -> None:
         rows = simulate(matrices, replace(plan, round_size=size), jobs=jobs)
         mean = summarise(rows)[-1]
         print(
-            f"{size or 'auto':>10}   {mean['items']:6.1f} ± {mean['items_se']:<4.1f}   "
-            f"{mean['decided']:7.3f}   {mean['accuracy']:8.3f}"
+            f"{size or 'auto':>10}   {mean.items:6.1f} ± {mean.items_se:<4.1f}   "
+            f"{mean.decided:7.3f}   {mean.accuracy:8.3f}"
         )
 
 

@@ -28,8 +28,9 @@ from scipy.stats import kendalltau
 
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import pair_variance, probability_from
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.simulate import complete_part
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,7 +115,7 @@ def one_set(
     costs = np.exp(rng.uniform(np.log(0.1), np.log(10.0), len(ranked)))
     costs = costs / costs.mean()
     config = ProcedureConfig(min_items=10, budget=max(budget, 10.0 * costs.sum()))
-    procedure = Procedure(bank, costs, config)
+    procedure = Procedure.for_bank(bank, costs, config)
     state, _ = procedure.run(lambda model, items: [float(x) for x in scores[model, list(items)]])
     estimates = procedure.estimate(state)
     p = probability_from(estimates.level, pair_variance(estimates))
@@ -126,7 +127,7 @@ def one_set(
             right = bool((p[a, b] > 0.5) == (truth[a] > truth[b]))
             ties.append((called, bool(tied[a, b]), right))
     most = int(state.administered.max())
-    fixed = Procedure(bank, costs, ProcedureConfig(items_per_model=most, min_items=1))
+    fixed = Procedure.for_bank(bank, costs, ProcedureConfig(items_per_model=most, min_items=1))
     fixed_state, _ = fixed.run(lambda model, items: [float(x) for x in scores[model, list(items)]])
     spent = float(state.spent.sum())
     return Found(

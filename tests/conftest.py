@@ -15,7 +15,7 @@ def toy_logs(tmp_path_factory):
     from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_adaptive.run.loop import tasks_folder
+    from lm_eval_adaptive.host.find_tasks import tasks_folder
     from tests.support import toy
 
     toy.register()

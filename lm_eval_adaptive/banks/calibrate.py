@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive import __version__
-from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
+from lm_eval_adaptive.banks.find import load_bank
 from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import Provenance, Source, Update
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.growing import extend
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES, OPEN_ENDED, direction, document_score
-from lm_eval_adaptive.run.config import metric_and_filter
+from lm_eval_adaptive.host.settings import metric_and_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.host.logs import LoggedRun
 
 log = logging.getLogger(__name__)
@@ -91,7 +93,7 @@ def calibrate_from(options: CalibrateOptions) -> ItemBank:
 def _updated(options: CalibrateOptions) -> ItemBank:
     """A bank with the models of further runs, adaptive ones included."""
     source = str(options.update)
-    bank = ItemBank.load(fetch_bank(source) if is_hub_address(source) else source)
+    bank = load_bank(source)
     info = bank.info
     metric, filter_name = metric_and_filter(options.metric or info.metric)
     filter_name = filter_name or info.filter
@@ -119,12 +121,11 @@ def _updated(options: CalibrateOptions) -> ItemBank:
         notices: list[str] = []
     else:
         matrix, sources, notices = _new_runs(options, bank)
-    provenance = _provenance(sources)
-    provenance["sources"] = [*info.provenance.get("sources", []), *provenance["sources"]]
-    provenance["updates"] = [
-        *info.provenance.get("updates", []),
-        {"date": provenance["date"], "bank_sha256": bank.sha256, "models": list(matrix.models)},
-    ]
+    now, before = _provenance(sources), info.provenance or Provenance()
+    update = Update(bank.sha256, now.date, matrix.models)
+    provenance = replace(
+        now, sources=(*before.sources, *now.sources), updates=(*before.updates, update)
+    )
     return extend(bank, matrix, clip=options.clip, notices=notices, provenance=provenance)
 
 
@@ -213,15 +214,15 @@ def _without_models(matrix: ScoreMatrix, options: CalibrateOptions, path: Path) 
     return matrix.select_models(left)
 
 
-def _provenance(sources: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _provenance(sources: Sequence[tuple[str, str]]) -> Provenance:
     from importlib.metadata import version
 
-    return {
-        "lm_eval_adaptive": __version__,
-        "lm_eval": version("lm_eval"),
-        "date": datetime.now(tz=timezone.utc).strftime("%Y-%m-%d"),
-        "sources": [{"file": name, "sha256": digest} for name, digest in sources],
-    }
+    return Provenance(
+        date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d"),
+        lm_eval=version("lm_eval"),
+        lm_eval_adaptive=__version__,
+        sources=tuple(Source(name, digest) for name, digest in sources),
+    )
 
 
 def _declared_range(

@@ -15,24 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_eval_adaptive.core.plan import METHODS, Plan
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lm_eval_adaptive.core.exam import Row
     from lm_eval_adaptive.core.matrix import ScoreMatrix
-    from lm_eval_adaptive.core.simulate import Plan, Row
-
-METHODS = (
-    "default",
-    "robust-2pl",
-    "paper-1pl",
-    "bernoulli-2pl",
-    "random-own",
-    "random-shared",
-    "static",
-    "greedy",
-)
+    from lm_eval_adaptive.core.summary import Summary
 
 
 def add_parser(subparsers: Any) -> None:
@@ -81,16 +72,31 @@ def add_parser(subparsers: Any) -> None:
     add("--exclude_model", nargs="+", action="extend", default=[], metavar="NAME")
     add("--clip", default=None, metavar="LO,HI", help="Clip raw scores to these before anything")
     add("--lower_is_better", action="store_true")
-    add("--holdout", type=int, default=4, help="Models ranked in each partition (default: 4)")
-    add("--calibration", type=int, default=17, help="Most models that calibrate (default: 17)")
-    add("--partitions", type=int, default=20, help="Random partitions (default: 20)")
+    add(
+        "--holdout",
+        type=int,
+        default=Plan.holdout,
+        help="Models ranked in each partition (default: %(default)s)",
+    )
+    add(
+        "--calibration",
+        type=int,
+        default=Plan.calibration,
+        help="Most models that calibrate (default: %(default)s)",
+    )
+    add(
+        "--partitions",
+        type=int,
+        default=Plan.partitions,
+        help="Random partitions (default: %(default)s)",
+    )
     add(
         "--items_per_model",
         type=int,
         nargs="+",
-        default=[10, 20, 40],
+        default=list(Plan.lengths),
         metavar="N",
-        help="Fixed test lengths (default: 10 20 40)",
+        help=f"Fixed test lengths (default: {' '.join(map(str, Plan.lengths))})",
     )
     add(
         "--adaptive-stop",
@@ -98,14 +104,24 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="Only tests that stop by themselves; both kinds are run by default",
     )
-    add("--max_items", type=int, default=100, help="Most items where it stops by itself")
-    add("--confidence", type=float, default=0.95)
-    add("--round_size", type=int, default=None, help="Items asked of a model at once")
+    add(
+        "--max_items",
+        type=int,
+        default=Plan.max_items,
+        help="Most items where it stops by itself",
+    )
+    add("--confidence", type=float, default=Plan.confidence)
+    add("--round_size", type=int, default=Plan.round_size, help="Items asked of a model at once")
     add("--methods", nargs="+", default=list(METHODS), metavar="METHOD", choices=METHODS)
     add("--holdout_models", nargs="+", default=[], metavar="NAME", help="Rank these, once")
     add("--calibration_models", nargs="+", default=None, metavar="NAME")
     add("--costs", nargs="+", default=[], metavar="MODEL=COST", help="Cost of one item; others 1")
-    add("--seed", type=int, default=0, help="Partition r permutes by seed + r (default: 0)")
+    add(
+        "--seed",
+        type=int,
+        default=Plan.seed,
+        help="Partition r permutes by seed + r (default: %(default)s)",
+    )
     add("--jobs", type=int, default=None, help="Processes (default: one per core)")
     add("--json", default=None, metavar="FILE", help="Write rows and means here")
     parser.set_defaults(func=run)
@@ -115,7 +131,8 @@ def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from lm_eval_adaptive.core.simulate import Plan, simulate, summarise
+    from lm_eval_adaptive.core.simulate import simulate
+    from lm_eval_adaptive.core.summary import summarise
 
     matrices = _matrices(namespace)
     plan = Plan(
@@ -189,7 +206,7 @@ def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMa
     from lm_eval_adaptive.banks.log_scores import score_matrix
     from lm_eval_adaptive.host.logs import find_runs
     from lm_eval_adaptive.host.scoring import KNOWN_DIRECTIONS, document_score
-    from lm_eval_adaptive.run.config import metric_and_filter
+    from lm_eval_adaptive.host.settings import metric_and_filter
 
     name, filter_name = metric_and_filter(metric)
     runs = find_runs(namespace.samples, namespace.task)
@@ -238,14 +255,14 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
+def show(means: Sequence[Summary], plan: Plan) -> None:
     """Print a table per matrix, and one of the means when there are several."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    groups = dict.fromkeys((row["matrix"], row["metric"]) for row in means)
+    groups = dict.fromkeys((row.matrix, row.metric) for row in means)
     for matrix, metric in groups:
         if matrix == "mean" and len(groups) == 2:  # one matrix is its own mean
             continue
@@ -255,7 +272,7 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
         for name in (*heads, *(["cost"] if plan.costs else [])):
             table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
         for row in means:
-            if (row["matrix"], row["metric"]) == (matrix, metric):
+            if (row.matrix, row.metric) == (matrix, metric):
                 table.add_row(*_cells(row)[: None if plan.costs else -1])
         console.print(table)
     console.print(
@@ -265,35 +282,35 @@ def show(means: Sequence[dict[str, Any]], plan: Plan) -> None:
     )
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: Summary) -> list[str]:
     def with_error(name: str, digits: int) -> str:
-        error = row[f"{name}_se"]
+        error = getattr(row, f"{name}_se")
         shown = "" if not math.isfinite(error) else f"±{error:.{digits}f}"
         # Without the zero before the point, a row fits 80 columns.
-        return re.sub(r"\b0\.", ".", f"{row[name]:.{digits}f}{shown}")
+        return re.sub(r"\b0\.", ".", f"{getattr(row, name):.{digits}f}{shown}")
 
-    accuracy = "–" if not math.isfinite(row["accuracy"]) else f"{row['accuracy']:.3f}"
-    items = f"{row['items']:.1f} *" if row["items_per_model"] is None else f"{row['items']:.0f}"
+    accuracy = "–" if not math.isfinite(row.accuracy) else f"{row.accuracy:.3f}"
+    items = f"{row.items:.1f} *" if row.items_per_model is None else f"{row.items:.0f}"
     return [
-        row["method"],
+        row.method,
         items,
         with_error("tau", 3),
         with_error("decided", 3),
         accuracy,
         with_error("score_abs_error", 2),
         with_error("covered", 3),
-        f"{row['cost']:.4g}",
+        f"{row.cost:.4g}",
     ]
 
 
-def _write(path: Path, rows: Sequence[Row], means: Sequence[dict[str, Any]], plan: Plan) -> None:
+def _write(path: Path, rows: Sequence[Row], means: Sequence[Summary], plan: Plan) -> None:
     def clean(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     document = {
         "plan": asdict(plan),
         "rows": [{key: clean(each) for key, each in asdict(row).items()} for row in rows],
-        "means": [{key: clean(each) for key, each in row.items()} for row in means],
+        "means": [{key: clean(each) for key, each in asdict(row).items()} for row in means],
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,33 +1,32 @@
-"""The item bank: calibrated items, where they come from, and their file.
+"""The item bank: calibrated items, and their file.
 
-This module owns the bank's shape, its Parquet file and the checks on loading; it imports numpy,
-the response parameters and, inside functions, pyarrow. A bank is frozen: what a run asks is kept in
-the run's state. Loading reads columns and JSON and never executes anything.
+This module owns the bank's shape, its Parquet file and the checks on loading; it imports numpy, the
+bank's information, the response parameters and, inside functions, pyarrow. A bank is frozen: what a
+run asks is kept in the run's state. Loading reads columns and JSON and never executes anything.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
-from lm_eval_adaptive.core.scale import ScoreScale
+from lm_eval_adaptive.core.bank_info import SCHEMA, info_from_json, info_to_json
+from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.errors import BankError, DataError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.response import ResponseModelName
+    from lm_eval_adaptive.core.bank_info import BankInfo
 
     FloatArray = NDArray[np.float64]
 
-SCHEMA = 1
 # A model that was scored on less than this share of the items counts as scored in part; an adaptive
 # test asks half of them at most unless told otherwise.
 WHOLE_SHARE = 0.6
@@ -53,81 +52,8 @@ _OTHERS = (
     "scores",
 )
 COLUMNS = (*_TEXTS, *_NUMBERS, *_OTHERS)
-# Global parameters that a run cannot do without.
-_GLOBALS = {
-    "paper-1pl": ("prior_mean", "prior_sd", "score_intercept", "score_slope", "score_sd"),
-    "robust-2pl": ("prior_mean", "prior_sd"),
-    "bernoulli-2pl": ("prior_mean", "prior_sd"),
-}
 # Columns in which an empty cell has no meaning.
 _FILLED = ("content_hash", "doc_id", "kept", "n_scores", "scores", *_NUMBERS)
-
-
-@dataclass(frozen=True)
-class CalibrationModel:
-    """A model whose scores calibrated the bank.
-
-    Attributes:
-        name: The model's name.
-        theta: Its ability, logits.
-        mean_score: Its mean score over the bank's items, in [0, 1].
-        mean_raw: The same in the metric's units.
-        n_scores: Items it was scored on.
-    """
-
-    name: str
-    theta: float
-    mean_score: float
-    mean_raw: float
-    n_scores: int
-
-
-@dataclass(frozen=True)
-class BankInfo:
-    """What a bank was made for, and from what.
-
-    Attributes:
-        task: Harness task name.
-        metric: Metric name as in ``process_results``.
-        filter: Filter name the scores belong to.
-        scale: Range and direction of the metric.
-        range_source: ``declared`` by the task or the user, or ``observed`` in the calibration
-            scores.
-        response_model: Name of the response model.
-        parameters: Its global parameters.
-        models: The calibration models.
-        task_version: ``metadata.version`` of the task, as text.
-        dataset_path: The task's dataset, as the harness names it.
-        dataset_name: Its configuration.
-        split: The split the documents come from.
-        num_fewshot: Few-shot examples in the calibration prompts, None when not known.
-        correction: Cross-validated correction of the confidence; empty when there is none.
-        selector: How items are chosen where the user does not say: ``fisher`` or ``random``.
-        provenance: Versions of the tools, date, hashes of the source files.
-        clipped: Share of calibration scores outside the range.
-        licence: A note on what the scores were made from.
-        notices: What calibration had to say.
-    """
-
-    task: str
-    metric: str
-    filter: str
-    scale: ScoreScale
-    range_source: str
-    response_model: ResponseModelName
-    parameters: dict[str, float]
-    models: tuple[CalibrationModel, ...]
-    task_version: str = ""
-    dataset_path: str = ""
-    dataset_name: str = ""
-    split: str = ""
-    num_fewshot: int | None = None
-    correction: dict[str, Any] = field(default_factory=dict)
-    selector: str = "fisher"
-    provenance: dict[str, Any] = field(default_factory=dict)
-    clipped: float = 0.0
-    licence: str = ""
-    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +125,7 @@ class ItemBank:
 
         target = Path(path)
         cov = self.parameters.covariance
-        columns: dict[str, Any] = {
+        columns = {
             "doc_id": self.doc_id,
             "content_hash": list(self.content_hash),
             "doc_hash": list(self.doc_hash),
@@ -223,7 +149,7 @@ class ItemBank:
             list(self.scores.T.astype(np.float32)), type=pa.list_(pa.float32(), len(self.scores))
         )
         table = table.append_column("scores", scores)
-        info = {**asdict(self.info), "schema": SCHEMA}
+        info = {**info_to_json(self.info), "schema": SCHEMA}
         table = table.replace_schema_metadata({METADATA_KEY: json.dumps(info, sort_keys=True)})
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.part")
@@ -262,7 +188,7 @@ class ItemBank:
                 f"{source} is Parquet but no item bank: its metadata has no key "
                 f"{METADATA_KEY.decode()!r}; make a bank with `lm-eval-adaptive calibrate`"
             )
-        info = _info_from_json(raw, source)
+        info = _info(raw, source)
         missing = [name for name in COLUMNS if name not in table.column_names]
         if missing:
             raise BankError(
@@ -288,7 +214,7 @@ class ItemBank:
         return bank
 
 
-def _info_from_json(raw: bytes, source: Path) -> BankInfo:
+def _info(raw: bytes, source: Path) -> BankInfo:
     try:
         data = json.loads(raw)
     except ValueError as error:
@@ -298,37 +224,21 @@ def _info_from_json(raw: bytes, source: Path) -> BankInfo:
             f"bank {source} has damaged metadata (a JSON {type(data).__name__}, expected an "
             "object); recalibrate it"
         )
-    schema = data.pop("schema", None)
-    if schema != SCHEMA:
+    if data.get("schema") != SCHEMA:
         raise BankError(
-            f"bank {source} has schema {schema}, this version reads schema {SCHEMA}; "
+            f"bank {source} has schema {data.get('schema')}, this version reads schema {SCHEMA}; "
             "upgrade lm-eval-adaptive or recalibrate"
         )
-    known = {each.name for each in fields(BankInfo)}
     try:
-        data = {name: value for name, value in data.items() if name in known}
-        data["scale"] = ScoreScale(**data["scale"])
-        data["models"] = tuple(CalibrationModel(**each) for each in data["models"])
-        data["notices"] = tuple(data["notices"])
-        info = BankInfo(**data)
-    except (KeyError, TypeError, DataError) as error:
+        return info_from_json(data)
+    except DataError as error:
         raise BankError(
-            f"bank {source} has incomplete or damaged metadata ({error}); recalibrate it"
+            f"bank {source} has incomplete or damaged metadata ({error}); recalibrate it, or "
+            "upgrade lm-eval-adaptive if a newer version made it"
         ) from error
-    if info.response_model not in RESPONSE_MODELS:
-        raise BankError(
-            f"bank {source} uses the response model {info.response_model!r}; this version knows "
-            f"{', '.join(RESPONSE_MODELS)}; upgrade lm-eval-adaptive or recalibrate"
-        )
-    if info.selector not in ("fisher", "random"):
-        raise BankError(
-            f"bank {source} has the selector {info.selector!r}, expected fisher or random; "
-            "recalibrate it"
-        )
-    return info
 
 
-def _from_table(table: Any, info: BankInfo, source: Path) -> ItemBank:
+def _from_table(table: pa.Table, info: BankInfo, source: Path) -> ItemBank:
     def numbers(name: str) -> FloatArray:
         try:
             values = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
@@ -388,14 +298,6 @@ def _check(bank: ItemBank, source: Path) -> None:
         )
     if not np.isfinite(bank.parameters.covariance).all():
         raise BankError(f"bank {source}: an item's standard error is not finite; recalibrate it")
-    needed = _GLOBALS[bank.info.response_model]
-    for name in sorted({*needed, *bank.info.parameters}):
-        value = bank.info.parameters.get(name)
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise BankError(
-                f"bank {source}: the global parameter {name} is {value!r}, expected a finite "
-                "number; recalibrate it"
-            )
     if len(set(bank.content_hash)) != len(bank):
         raise BankError(f"bank {source} holds the same content_hash twice; recalibrate it")
     if len(bank.scores) != len(bank.info.models):

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
+from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
+from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS, corrected
 from lm_eval_adaptive.core.holdout import hold_out, tested_together
-from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
-from lm_eval_adaptive.core.robust import MIN_CV_MODELS, corrected
-from lm_eval_adaptive.core.sampler import FisherSampler
+from lm_eval_adaptive.core.sampler import choose_apart
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
 
@@ -95,15 +96,14 @@ def held_out_errors(scores: FloatArray) -> dict[ResponseModelName, float]:
 
 def _bernoulli_errors(fit: Calibration, has: NDArray[np.bool_], truth: FloatArray) -> list[float]:
     """Errors of full scores over some items after an adaptive test, one per row of ``truth``."""
-    posterior = Posterior(fit.items.take(has), fit.parameters)
-    sampler = FisherSampler(posterior)
+    posterior = BernoulliPosterior(fit.items.take(has), fit.parameters)
     length = min(40, truth.shape[1] // 2)
     responses = np.full(truth.shape, np.nan)
     for _ in range(4):
-        estimates = posterior.estimate(responses)
-        for row in range(len(truth)):
-            free = np.isnan(responses[row]) & fit.kept[has]
-            chosen = sampler.pick(row, estimates, free, [], length // 4)
+        worth = posterior.worth(posterior.estimate(responses))
+        free = np.isnan(responses) & fit.kept[has]
+        wanted = dict.fromkeys(range(len(truth)), length // 4)
+        for row, chosen in choose_apart(wanted, worth, free, None).items():
             responses[row, chosen] = truth[row, chosen]
     return [float(each) for each in posterior.estimate(responses).score - truth.mean(axis=1)]
 
@@ -258,7 +258,7 @@ def refit(bank: ItemBank, response_model: str) -> ItemBank:
         response_model=fit.items.model,
         parameters=fit.parameters,
         models=models,
-        correction={},
+        correction=None,
         selector="fisher",
     )
     return corrected(

@@ -9,6 +9,7 @@ because the full-benchmark score is what the ranking is about.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.response import ResponseModelName
@@ -181,7 +184,8 @@ def calibrate_items(
             f"all {len(scores)} calibration models have the same mean score "
             f"{model_means[0]:.4f}; nothing tells which items separate models"
         )
-    end = EPSILON if model == "paper-1pl" else MODEL_EPSILON
+    fit = _FITS[model]
+    end = fit.end
     if np.ptp(np.clip(model_means, end, 1.0 - end)) < 1e-12:
         raise DataError(
             f"all {len(scores)} calibration models have mean scores of {model_means.min():.4f} to "
@@ -192,12 +196,10 @@ def calibrate_items(
     constant = high - low < 1e-12
     rest = correlations(scores, model_means, rest=True)
     reasons = np.where(constant, "constant", "")
-    if model == "paper-1pl":
-        items, theta, parameters = _fit_paper(scores, model_means, item_means)
+    items, theta, parameters = fit.fit(scores, model_means, item_means)
+    if fit.rises:
         with_ability = correlations(scores, theta, rest=False)
         reasons = np.where(~constant & (with_ability < 0.0), "negative correlation", reasons)
-    else:
-        items, theta, parameters = _fit_2pl(scores, model_means, item_means, model)
     if (reasons != "").all():
         raise DataError(
             f"all {len(reasons)} items are constant or correlate negatively with ability; "
@@ -277,7 +279,7 @@ def _full_theta(row: FloatArray, difficulty: FloatArray, k: float) -> float:
 
 
 def _fit_2pl(
-    scores: FloatArray, model_means: FloatArray, item_means: FloatArray, model: ResponseModelName
+    scores: FloatArray, model_means: FloatArray, item_means: FloatArray, *, bernoulli: bool
 ) -> tuple[ItemParameters, FloatArray, dict[str, float]]:
     """Penalised Gauss-Newton per item for mu = expit(a theta + d), all items at once.
 
@@ -292,7 +294,6 @@ def _fit_2pl(
     seen = np.isfinite(scores)
     y = np.where(seen, scores, 0.5)
     counts = seen.sum(axis=0).astype(np.float64)
-    bernoulli = model == "bernoulli-2pl"
 
     log_a = np.full(scores.shape[1], np.log(spread))
     d = np.asarray(_clipped_logit(item_means))
@@ -342,6 +343,7 @@ def _fit_2pl(
     jacobian[:, 1, 0] = a
     covariance = jacobian @ covariance @ np.transpose(jacobian, (0, 2, 1))
     noise = np.ones_like(a) if bernoulli else np.sqrt(noise2)
+    model: ResponseModelName = "bernoulli-2pl" if bernoulli else "robust-2pl"
     items = ItemParameters(model, -d / a, a, noise, covariance)
     parameters = {
         "theta_centre": centre,
@@ -374,3 +376,29 @@ def _usual_log_discrimination(
     gram = design.T @ (design * weight[:, None]) + ridge * np.eye(3)
     pulled = design.T @ (unshrunk * weight) + np.array([ridge * log_a.mean(), 0.0, 0.0])
     return np.asarray(design @ np.linalg.solve(gram, pulled))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How a response model is fitted.
+
+    Attributes:
+        end: Models' mean scores are kept this far from 0 and 1.
+        rises: Items whose scores fall with ability are not asked.
+        fit: From scores, models' means and items' means to item parameters, abilities and global
+            parameters.
+    """
+
+    end: float
+    rises: bool
+    fit: Callable[
+        [FloatArray, FloatArray, FloatArray], tuple[ItemParameters, FloatArray, dict[str, float]]
+    ]
+
+
+# Where a response model's name becomes its fit.
+_FITS: dict[ResponseModelName, _Fit] = {
+    "paper-1pl": _Fit(EPSILON, rises=True, fit=_fit_paper),
+    "robust-2pl": _Fit(MODEL_EPSILON, rises=False, fit=partial(_fit_2pl, bernoulli=False)),
+    "bernoulli-2pl": _Fit(MODEL_EPSILON, rises=False, fit=partial(_fit_2pl, bernoulli=True)),
+}

@@ -1,6 +1,6 @@
 """Adding models to a bank, also models that were asked only the items chosen for them.
 
-This module owns how a bank grows; it imports the fits, the bank's shape and the posteriors. A model
+This module owns how a bank grows; it imports the fits, the bank's shape and the inferences. A model
 under an adaptive test is asked items that fit its ability, so the mean of its scores is near the
 middle whatever it can do, and a fit that takes such means for abilities finds hard items too easy
 and easy ones too hard. The old bank's posterior allows for the choice of items: it is the model's
@@ -10,22 +10,24 @@ ability here, and given abilities the choice of items no longer matters to the f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.core.bank import WHOLE_SHARE, CalibrationModel
+from lm_eval_adaptive.core.bank import WHOLE_SHARE
+from lm_eval_adaptive.core.bank_info import CalibrationModel
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means
-from lm_eval_adaptive.core.procedure import make_posterior
-from lm_eval_adaptive.core.robust import corrected
+from lm_eval_adaptive.core.crossvalidation import corrected
+from lm_eval_adaptive.core.methods import inference_of
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.core.bank_info import Provenance
     from lm_eval_adaptive.core.matrix import ScoreMatrix
 
     FloatArray = NDArray[np.float64]
@@ -40,7 +42,7 @@ def extend(
     *,
     clip: bool = False,
     notices: Sequence[str] = (),
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Provenance | None = None,
 ) -> ItemBank:
     """The bank with further models, refitted.
 
@@ -120,10 +122,10 @@ def extend(
         bank.info,
         parameters=fit.parameters,
         models=models,
-        correction={},
+        correction=None,
         clipped=float((bank.info.clipped * old + outside.sum()) / (old + fresh)),
         notices=tuple(notes),
-        provenance=dict(bank.info.provenance if provenance is None else provenance),
+        provenance=provenance or bank.info.provenance,
     )
     return corrected(
         replace(
@@ -169,9 +171,9 @@ def _old_levels(bank: ItemBank) -> FloatArray:
 
 def _estimated(bank: ItemBank, added: FloatArray) -> FloatArray:
     """Full scores by the old bank of new models scored in part, NaN for the others."""
-    posterior = make_posterior(bank)
+    inference = inference_of(bank)
     found = np.full(len(added), np.nan)
     for row, scores in enumerate(added):
         if np.isfinite(scores).mean() < WHOLE_SHARE:
-            found[row] = float(posterior.estimate(scores[None, :]).score[0])
+            found[row] = float(inference.estimate(scores[None, :]).score[0])
     return found

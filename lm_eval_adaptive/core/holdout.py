@@ -2,7 +2,8 @@
 
 This module owns what can be learned of a bank by leaving some of its models out: how far estimates
 are off, whether informative items order models better than random ones, and whether slopes are
-found again. It imports numpy, the fits, the views, the pooled estimate and the shared sampler.
+found again. It imports numpy, the fits, the views, the pooled estimate and the choice of
+items.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.core.calibration import calibrate_items
+from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.pooled import pool
-from lm_eval_adaptive.core.sampler import SharedSampler
-from lm_eval_adaptive.core.views import fit_views
+from lm_eval_adaptive.core.sampler import choose_shared
+from lm_eval_adaptive.core.views import drawn, fit_views
 from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
@@ -37,13 +39,6 @@ MAX_GROUP = 8
 GAIN_LENGTHS, GAIN_DRAWS = 40, 20
 # A group of held-out models that lie further apart, sum of squares of theta, counts no more.
 MOST_APART = 8.0
-
-
-def drawn(views: tuple[View, View], shares: Sequence[float] | None) -> tuple[View, View]:
-    """The views with their slopes drawn to the mean by a share each; None leaves them."""
-    if shares is None:
-        return views
-    return views[0].with_slopes_drawn(shares[0]), views[1].with_slopes_drawn(shares[1])
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ def hold_out(
         levels: Mean scores of models whose items were chosen for them, shape (C,), NaN for others.
             Such models calibrate and are not tested.
         shares: With them, models are asked random shared items, and slopes are drawn to their mean;
-            see :func:`drawn`.
+            see :func:`~lm_eval_adaptive.core.views.drawn`.
 
     Returns:
         A record per held-out model and test length.
@@ -228,7 +223,7 @@ def _one_group(
         if order is None:
             # Chosen in blocks: the worth of items hardly depends on the answers.
             wanted = dict.fromkeys(range(m), length - asked)
-            chosen = SharedSampler().choose(wanted, found.latents, np.isnan(responses), None)[0]
+            chosen = choose_shared(wanted, Prospects(found.latents), np.isnan(responses), None)[0]
         else:
             chosen = [int(item) for item in order[asked:length]]
         responses[:, chosen] = truth[:, chosen]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.core.posterior import Estimates
+from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.ranker import pair_variance
 
 if TYPE_CHECKING:
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.core.posterior import Posterior
-    from lm_eval_adaptive.core.robust import RobustPosterior
+    from lm_eval_adaptive.core.inference import Inference
 
     FloatArray = NDArray[np.float64]
 
 
-def recorded(
-    bank: ItemBank, posterior: Posterior | RobustPosterior, rows: Sequence[int]
-) -> Estimates:
+def recorded(bank: ItemBank, inference: Inference, rows: Sequence[int]) -> Estimates:
     """What is known of some of a bank's calibration models.
 
     Each is estimated from all of its recorded scores, by itself; where these are complete, the
@@ -37,13 +34,13 @@ def recorded(
 
     Args:
         bank: The bank.
-        posterior: Its posterior.
+        inference: Its inference.
         rows: Rows of the models in the bank's scores, at least one.
 
     Returns:
         Estimates of ``len(rows)`` models, independent of each other.
     """
-    found = [posterior.estimate(bank.scores[[row]]) for row in rows]
+    found = [inference.estimate(bank.scores[[row]]) for row in rows]
     score = np.array([float(each.score[0]) for each in found])
     variance = np.array([float(each.score_cov[0, 0]) for each in found])
     complete = np.isfinite(bank.scores[list(rows)]).all(axis=1)
@@ -51,7 +48,7 @@ def recorded(
     score = np.where(complete, by_record, score)
     score_cov = np.diag(np.where(complete, 0.0, variance))
     level, level_cov = score, score_cov
-    if bank.info.response_model == "paper-1pl":  # it ranks by theta
+    if not inference.ranks_by_score:  # then by theta
         level = np.array([float(each.level[0]) for each in found])
         level_cov = np.diag([float(each.level_cov[0, 0]) for each in found])
     return Estimates(

@@ -16,9 +16,10 @@ from lm_eval_adaptive.core.ranker import errors_to_decide, pair_variance
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.posterior import Estimates
-    from lm_eval_adaptive.core.procedure import Procedure, RunState
+    from lm_eval_adaptive.core.estimates import Estimates
+    from lm_eval_adaptive.core.procedure import Procedure
     from lm_eval_adaptive.core.ranker import Pair
+    from lm_eval_adaptive.core.state import RunState
 
 Standing = Literal["asking", "settled", "too close", "at limit", "failed", "known"]
 
@@ -50,9 +51,9 @@ class Outlook:
 def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> Outlook:
     """Predict the rest of a test from how errors fall.
 
-    A pair that stands at z after n items of each model needs about n (z* / z)^2 in all, as errors
-    fall with the root of n, z* being the level asked for; a single model whose error is s needs
-    n (s / s*)^2. Pairs that the procedure gives up need nothing more.
+    A pair needs so many items of each model that its error, by the inference's forecast, falls to
+    what its difference is decided at; a single model so many that its error is the precision asked
+    for. Pairs that the procedure gives up need nothing more.
 
     Args:
         procedure: The rules.

@@ -27,7 +27,8 @@ import numpy as np
 from scipy.special import logit, ndtri
 
 from lm_eval_adaptive.core.calibration import completed_means
-from lm_eval_adaptive.core.posterior import Estimates
+from lm_eval_adaptive.core.estimates import Estimates
+from lm_eval_adaptive.core.forecast import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,7 +166,7 @@ def mean_interval(
 class PairedPosterior:
     """What is known of models that are asked the same documents, without a bank.
 
-    It answers as the posteriors of a bank do. ``pair_var`` is such that the normal probability of a
+    It answers as the inferences of a bank do. ``pair_var`` is such that the normal probability of a
     better level is 1 - p / 2, with p the two-sided p-value, valid at any time, of no difference.
 
     Args:
@@ -174,18 +175,34 @@ class PairedPosterior:
     """
 
     shared = True
+    ranks_by_score = True
+    one_at_a_time = False
+    plans_warm_up = True
+    gives_up = False
+    forecast = OBSERVED
 
     def __init__(self, order: SharedOrder, margin: float = 0.0) -> None:
         self.order = order
         self.margin = margin
         self.sizes: IntArray = np.bincount(order.blocks).astype(np.intp)
 
-    def estimate(self, responses: FloatArray) -> Estimates:
-        """Scores of m models, and how sure their differences are.
+    @property
+    def least_round(self) -> int:
+        """Documents in a block: within one, nothing is concluded."""
+        return self.order.step
 
-        Args:
-            responses: Shape (m, n), scores in [0, 1], NaN where not asked.
-        """
+    def worth(self, estimates: Estimates) -> Alike:
+        """All documents the same: nothing is known of any before it is asked."""
+        del estimates
+        return Alike(len(self.order.items))
+
+    def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
+        """Nobody's: nothing was expected of their answers."""
+        del estimates
+        return np.zeros(len(responses), dtype=bool)
+
+    def estimate(self, responses: FloatArray) -> Estimates:
+        """See :meth:`~lm_eval_adaptive.core.inference.Inference.estimate`."""
         m, n = responses.shape
         ordered = responses[:, self.order.items]
         score = _levels(responses)
@@ -246,6 +263,21 @@ class PairedPosterior:
             self._log_evidence(-difference, seen, -self.margin),
         )
         return float(1.0 - np.exp(-least))
+
+
+class Alike:
+    """Worth of n items of which nothing is known: 1 each, whatever was asked."""
+
+    def __init__(self, n: int) -> None:
+        self._each: FloatArray = np.ones(n)
+
+    def worth(self, model: int) -> FloatArray:
+        """See :meth:`~lm_eval_adaptive.core.inference.Worth.worth`."""
+        del model
+        return self._each
+
+    def ask(self, item: int, models: Sequence[int]) -> None:
+        """See :meth:`~lm_eval_adaptive.core.inference.Worth.ask`."""
 
 
 def _levels(responses: FloatArray) -> FloatArray:

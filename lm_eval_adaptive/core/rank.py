@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.core.procedure import StopReason
     from lm_eval_adaptive.core.ranker import Verdict
+    from lm_eval_adaptive.core.state import StopReason
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def rank(
     costs = dict(models) if isinstance(models, Mapping) else dict.fromkeys(models, 1.0)
     names = sorted(costs)
     config = config or ProcedureConfig()
-    procedure = Procedure(bank, [costs[name] for name in names], config)
+    procedure = Procedure.for_bank(bank, [costs[name] for name in names], config)
     scale = bank.info.scale
 
     def scored(row: int, items: tuple[int, ...]) -> list[float]:

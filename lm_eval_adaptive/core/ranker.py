@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from lm_eval_adaptive.core import defaults
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.posterior import Estimates
+    from lm_eval_adaptive.core.estimates import Estimates
 
     FloatArray = NDArray[np.float64]
 
@@ -41,10 +42,10 @@ class DecisionRule:
             model that now stands among the first K).
     """
 
-    confidence: float = 0.95
-    correction: Literal["none", "holm"] = "none"
-    equivalence: float = 0.0
-    pairs: str = "adjacent"
+    confidence: float = defaults.CONFIDENCE
+    correction: Literal["none", "holm"] = defaults.CORRECTION
+    equivalence: float = defaults.EQUIVALENCE
+    pairs: str = defaults.PAIRS
 
     def __post_init__(self) -> None:
         if not 0.0 < self.confidence < 1.0:

@@ -17,8 +17,9 @@ Three models share one table of item parameters:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.special import expit
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 ResponseModelName = Literal["paper-1pl", "robust-2pl", "bernoulli-2pl"]
-RESPONSE_MODELS: tuple[str, ...] = get_args(ResponseModelName)
+RESPONSE_MODELS: tuple[ResponseModelName, ...] = get_args(ResponseModelName)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class ItemParameters:
     def __len__(self) -> int:
         return len(self.difficulty)
 
+    @property
+    def own_slopes(self) -> bool:
+        """Whether items have discriminations of their own, or one for the bank."""
+        return _FORMULAS[self.model].own_slopes
+
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> ItemParameters:
         """The parameters of some of the items."""
         return ItemParameters(
@@ -64,11 +70,91 @@ class ItemParameters:
         )
 
 
-def _logits(theta: FloatArray, items: ItemParameters) -> FloatArray:
-    distance = theta[:, None] - items.difficulty[None, :]
-    if items.model == "paper-1pl":
+class _Formulas(ABC):
+    """A response model: formulas in ``distance`` theta - b and ``slope`` mu (1 - mu), both (g, n).
+
+    Attributes:
+        own_slopes: Items have discriminations of their own.
+        needs: Global parameters that a bank cannot do without.
+    """
+
+    own_slopes: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("prior_mean", "prior_sd")
+
+    def logits(self, distance: FloatArray, items: ItemParameters) -> FloatArray:
+        return np.asarray(items.discrimination[None, :] * distance)
+
+    def variance(
+        self, distance: FloatArray, slope: FloatArray, items: ItemParameters
+    ) -> FloatArray:
+        del distance
+        return np.asarray(items.noise[None, :] * slope)
+
+    @abstractmethod
+    def information(
+        self, distance: FloatArray, slope: FloatArray, items: ItemParameters
+    ) -> FloatArray: ...
+
+
+class _Paper(_Formulas):
+    own_slopes = False
+    needs = ("prior_mean", "prior_sd", "score_intercept", "score_slope", "score_sd")
+
+    def logits(self, distance: FloatArray, items: ItemParameters) -> FloatArray:
+        del items
         return distance
-    return np.asarray(items.discrimination[None, :] * distance)
+
+    def information(
+        self, distance: FloatArray, slope: FloatArray, items: ItemParameters
+    ) -> FloatArray:
+        del distance
+        return np.asarray(slope / items.noise[None, :])
+
+
+class _Bernoulli(_Formulas):
+    def information(
+        self, distance: FloatArray, slope: FloatArray, items: ItemParameters
+    ) -> FloatArray:
+        del distance
+        return np.asarray(items.discrimination[None, :] ** 2 * slope / items.noise[None, :])
+
+
+class _Robust(_Formulas):
+    def variance(
+        self, distance: FloatArray, slope: FloatArray, items: ItemParameters
+    ) -> FloatArray:
+        d_difficulty = -items.discrimination[None, :] * slope
+        d_discrimination = distance * slope
+        cov = items.covariance
+        calibration = (
+            d_difficulty**2 * cov[None, :, 0, 0]
+            + d_discrimination**2 * cov[None, :, 1, 1]
+            + 2.0 * d_difficulty * d_discrimination * cov[None, :, 0, 1]
+        )
+        return np.asarray(items.noise[None, :] ** 2 + calibration)
+
+    def information(
+        self, distance: FloatArray, slope: FloatArray, items: ItemParameters
+    ) -> FloatArray:
+        spread = self.variance(distance, slope, items)
+        return np.asarray((items.discrimination[None, :] * slope) ** 2 / spread)
+
+
+# Where a response model's name becomes its formulas.
+_FORMULAS: dict[ResponseModelName, _Formulas] = {
+    "paper-1pl": _Paper(),
+    "robust-2pl": _Robust(),
+    "bernoulli-2pl": _Bernoulli(),
+}
+
+
+def needed_parameters(model: ResponseModelName) -> tuple[str, ...]:
+    """Names of the global parameters that a bank of this response model must hold."""
+    return _FORMULAS[model].needs
+
+
+def _distance(theta: FloatArray, items: ItemParameters) -> FloatArray:
+    return theta[:, None] - items.difficulty[None, :]
 
 
 def expected_score(theta: FloatArray, items: ItemParameters) -> FloatArray:
@@ -85,7 +171,7 @@ def expected_score(theta: FloatArray, items: ItemParameters) -> FloatArray:
     >>> expected_score(np.array([0.0]), one).tolist()
     [[0.5]]
     """
-    return np.asarray(expit(_logits(theta, items)))
+    return np.asarray(expit(_FORMULAS[items.model].logits(_distance(theta, items), items)))
 
 
 def variance(theta: FloatArray, items: ItemParameters) -> FloatArray:
@@ -95,18 +181,7 @@ def variance(theta: FloatArray, items: ItemParameters) -> FloatArray:
     method in (b, a).
     """
     mu = expected_score(theta, items)
-    slope = mu * (1.0 - mu)
-    if items.model in ("paper-1pl", "bernoulli-2pl"):
-        return np.asarray(items.noise[None, :] * slope)
-    d_difficulty = -items.discrimination[None, :] * slope
-    d_discrimination = (theta[:, None] - items.difficulty[None, :]) * slope
-    cov = items.covariance
-    calibration = (
-        d_difficulty**2 * cov[None, :, 0, 0]
-        + d_discrimination**2 * cov[None, :, 1, 1]
-        + 2.0 * d_difficulty * d_discrimination * cov[None, :, 0, 1]
-    )
-    return np.asarray(items.noise[None, :] ** 2 + calibration)
+    return _FORMULAS[items.model].variance(_distance(theta, items), mu * (1.0 - mu), items)
 
 
 def information(theta: FloatArray, items: ItemParameters) -> FloatArray:
@@ -128,9 +203,4 @@ def information(theta: FloatArray, items: ItemParameters) -> FloatArray:
     [[1.0]]
     """
     mu = expected_score(theta, items)
-    slope = mu * (1.0 - mu)
-    if items.model == "paper-1pl":
-        return np.asarray(slope / items.noise[None, :])
-    if items.model == "bernoulli-2pl":
-        return np.asarray(items.discrimination[None, :] ** 2 * slope / items.noise[None, :])
-    return np.asarray((items.discrimination[None, :] * slope) ** 2 / variance(theta, items))
+    return _FORMULAS[items.model].information(_distance(theta, items), mu * (1.0 - mu), items)

@@ -1,8 +1,9 @@
-"""Which items to ask a model next.
+"""Which items to ask models next.
 
-This module owns item choice: maximum information and two baselines. It imports numpy and the
-posteriors; who is asked is the ranker's business. A sampler never returns an item that
-is administered, pending or not available, and breaks ties by the bank's row order.
+This module owns item choice, in two steps that know nothing of each other: an inference says what
+each item is *worth* (:class:`~lm_eval_adaptive.core.inference.Worth`), and a *draw* takes one of
+those that may be asked. Who is asked how many is the ranker's business. A sampler never returns an
+item that is administered or not available, and breaks ties by the bank's row order.
 """
 
 from __future__ import annotations
@@ -11,219 +12,179 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from lm_eval_adaptive.core.joint import Prospects
-from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.joint import Latent
-    from lm_eval_adaptive.core.posterior import Estimates
-    from lm_eval_adaptive.core.robust import RobustPosterior
+    from lm_eval_adaptive.core.estimates import Estimates
+    from lm_eval_adaptive.core.inference import Inference, Worth
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
+    # Takes the worth of all items and which of them may be asked, both of shape (n,), and gives the
+    # index of one of these.
+    Draw = Callable[[FloatArray, BoolArray], int]
 
 SAMPLERS = ("fisher", "static", "random")
 
 
 class Sampler(Protocol):
-    """Picks items for one model."""
+    """Picks the items of a round."""
 
-    def pick(
+    @property
+    def name(self) -> str:
+        """What it is called in a run's signature."""
+        ...
+
+    def choose(
         self,
-        model: int,
+        wanted: Mapping[int, int],
         estimates: Estimates,
-        available: BoolArray,
-        pending: list[int],
-        count: int,
+        free: BoolArray,
         costs: FloatArray | None = None,
-    ) -> list[int]:
-        """Up to ``count`` items for a model.
+    ) -> dict[int, list[int]]:
+        """Items for several models.
 
         Args:
-            model: Row of the model in ``estimates``.
+            wanted: How many items to ask, by row of the model in ``estimates``.
             estimates: Beliefs from the answers so far.
-            available: Shape (n,), True for items the model may still be asked.
-            pending: Items already sent to this model and not answered.
-            count: How many to pick.
-            costs: Expected cost of each item for this model, shape (n,); None where all cost the
+            free: Shape (m, n), items each model may still be asked; it is left as it is.
+            costs: Expected cost of each item for each model, shape (m, n); None where all cost the
                 same.
 
         Returns:
-            Item indices in the order of choice; fewer than ``count`` when items run out.
+            Item indices by row, in the order of choice; fewer than wanted when items run out.
         """
         ...
 
 
-class FisherSampler:
-    """Maximum Fisher information per cost, averaged over the posterior, pending items counted.
-
-    An item in flight will narrow the posterior. Until its answer is known it is treated as if it
-    came out as expected: the weights are multiplied by a normal curve about the posterior mean
-    with the pending items' information as precision, and the next item is chosen under those.
-    """
-
-    def __init__(self, posterior: Posterior) -> None:
-        self._posterior = posterior
-
-    def pick(
-        self,
-        model: int,
-        estimates: Estimates,
-        available: BoolArray,
-        pending: list[int],
-        count: int,
-        costs: FloatArray | None = None,
-    ) -> list[int]:
-        """See :meth:`Sampler.pick`."""
-        free = available.copy()
-        free[pending] = False
-        weights = None if estimates.weights is None else estimates.weights[[model]]
-        theta = estimates.theta[[model]]
-        informative = self._posterior.item_information(weights, theta)[0]
-        precision = float(informative[pending].sum())
-        chosen: list[int] = []
-        for _ in range(min(count, int(free.sum()))):
-            if precision > 0.0 and weights is not None and estimates.grid is not None:
-                # Scaled by its peak: very precise items would underflow at every grid point.
-                with np.errstate(divide="ignore"):
-                    height = np.log(weights[0])
-                height = height - 0.5 * precision * (estimates.grid - theta[0]) ** 2
-                narrowed = np.exp(height - height.max())
-                narrowed = narrowed / narrowed.sum()
-                informative = self._posterior.item_information(narrowed[None, :], theta)[0]
-            worth = informative if costs is None else informative / costs
-            item = int(np.argmax(np.where(free, worth, -np.inf)))
-            free[item] = False
-            precision += float(informative[item])
-            chosen.append(item)
-        return chosen
+def best(worth: FloatArray, free: BoolArray) -> int:
+    """The draw that takes the item of greatest worth."""
+    return int(np.argmax(np.where(free, worth, -np.inf)))
 
 
-class OrderSampler:
-    """A fixed order, shared by all models or one per model; the baselines are of this kind.
+def choose_apart(
+    wanted: Mapping[int, int],
+    worth: Worth,
+    free: BoolArray,
+    costs: FloatArray | None,
+    draw: Draw = best,
+) -> dict[int, list[int]]:
+    """Items of each model by itself, one after the other by their worth per cost.
 
     Args:
-        orders: Shape (n,) for one order, or (m, n) for an order of each model.
+        wanted: How many items to ask, by row of the model.
+        worth: What items tell; those chosen count as asked at once.
+        free: Shape (m, n), items each model may still be asked.
+        costs: Expected cost, shape (m, n); None where all cost the same.
+        draw: Takes one of the free items.
+    """
+    chosen: dict[int, list[int]] = {}
+    for model, count in wanted.items():
+        left = free[model].copy()
+        chosen[model] = []
+        for _ in range(min(count, int(left.sum()))):
+            value = worth.worth(model)
+            item = draw(value if costs is None else value / costs[model], left)
+            left[item] = False
+            worth.ask(item, [model])
+            chosen[model].append(item)
+    return chosen
+
+
+def choose_shared(
+    wanted: Mapping[int, int],
+    worth: Worth,
+    free: BoolArray,
+    costs: FloatArray | None,
+    draw: Draw = best,
+) -> dict[int, list[int]]:
+    """The same items for all models of a round, as far as their counts and free items allow.
+
+    The group asks the items with the greatest sum of worths. Items are shared because what is off
+    about an item is off for all models, and drops out of their differences. Arguments are those of
+    :func:`choose_apart`; a model's costs count relative to their mean.
+    """
+    free = free.copy()
+    chosen: dict[int, list[int]] = {model: [] for model in wanted}
+    for step in range(max(wanted.values(), default=0)):
+        who = [model for model, count in wanted.items() if count > step and free[model].any()]
+        groups = [who] if who and free[who].all(axis=0).any() else [[model] for model in who]
+        for group in groups:
+            value = np.zeros(free.shape[1])
+            for model in group:
+                price = 1.0 if costs is None else costs[model] / costs[model].mean()
+                value = value + worth.worth(model) / price
+            item = draw(value, np.asarray(free[group].all(axis=0)))
+            for model in group:
+                chosen[model].append(item)
+            free[group, item] = False
+            worth.ask(item, group)
+    return chosen
+
+
+class WorthSampler:
+    """The items of most worth, shared between models where the inference shares them.
+
+    Args:
+        inference: What says the worth.
+        draw: Takes one of the free items.
     """
 
-    def __init__(self, orders: NDArray[np.intp]) -> None:
-        self._orders = orders
+    name = "fisher"
 
-    def pick(
-        self,
-        model: int,
-        estimates: Estimates,
-        available: BoolArray,
-        pending: list[int],
-        count: int,
-        costs: FloatArray | None = None,
-    ) -> list[int]:
-        """See :meth:`Sampler.pick`; the beliefs are not looked at."""
-        del estimates, costs
-        free = available.copy()
-        free[pending] = False
-        mine = self._orders if self._orders.ndim == 1 else self._orders[model]
-        return [int(item) for item in mine[free[mine]][:count]]
-
-
-class SharedSampler:
-    """The items that lower the variance of full scores most, the same for all models of a round.
-
-    For each model that is asked, an item's worth is the fall of the variance of its full score,
-    relative to the best item's (:class:`~lm_eval_adaptive.core.joint.Prospects`); the group asks
-    the items with the greatest sum. Items are shared because what is off about an item is off for
-    all models, and drops out of their differences. Items chosen count as asked at once.
-    """
-
-    def pick(
-        self,
-        model: int,
-        estimates: Estimates,
-        available: BoolArray,
-        pending: list[int],
-        count: int,
-        costs: FloatArray | None = None,
-    ) -> list[int]:
-        """See :meth:`Sampler.pick`."""
-        free = np.zeros((len(estimates.theta), len(available)), dtype=bool)
-        free[model] = available
-        free[model, pending] = False
-        rows = None if costs is None else np.repeat(costs[None, :], len(free), axis=0)
-        return self.choose({model: count}, estimates.latents, free, rows, pending)[model]
+    def __init__(self, inference: Inference, draw: Draw = best) -> None:
+        self._inference, self._draw = inference, draw
 
     def choose(
         self,
-        wanted: dict[int, int],
-        latents: Sequence[Latent],
+        wanted: Mapping[int, int],
+        estimates: Estimates,
         free: BoolArray,
-        costs: FloatArray | None,
-        pending: Sequence[int] = (),
+        costs: FloatArray | None = None,
     ) -> dict[int, list[int]]:
-        """Items for several models, shared as far as their counts and free items allow.
-
-        Args:
-            wanted: How many items to ask, by row of the model.
-            latents: Posteriors under each view.
-            free: Shape (m, n), items each model may still be asked.
-            costs: Expected cost, shape (m, n); None where all cost the same.
-            pending: Items that all of the models were sent and have not answered.
-
-        Returns:
-            Items by row, in the order of choice.
-        """
-        prospects = Prospects(latents)
-        for item in pending:
-            prospects.ask(item, list(wanted))
-        free = free.copy()
-        chosen: dict[int, list[int]] = {model: [] for model in wanted}
-        for step in range(max(wanted.values(), default=0)):
-            who = [model for model, count in wanted.items() if count > step and free[model].any()]
-            groups = [who] if who and free[who].all(axis=0).any() else [[model] for model in who]
-            for group in groups:
-                worth = np.zeros(free.shape[1])
-                for model in group:
-                    price = 1.0 if costs is None else costs[model] / costs[model].mean()
-                    worth = worth + prospects.worth(model) / price
-                item = int(np.argmax(np.where(free[group].all(axis=0), worth, -np.inf)))
-                for model in group:
-                    chosen[model].append(item)
-                free[group, item] = False
-                prospects.ask(item, group)
-        return chosen
+        """See :meth:`Sampler.choose`."""
+        choose = choose_shared if self._inference.shared else choose_apart
+        return choose(wanted, self._inference.worth(estimates), free, costs, self._draw)
 
 
-def plan_items(
-    sampler: Sampler | SharedSampler,
-    wanted: dict[int, int],
-    estimates: Estimates,
-    free: BoolArray,
-    costs: FloatArray,
-) -> dict[int, list[int]]:
-    """Items of a round for several models, by row.
+class OrderSampler:
+    """A fixed order that all models share; the baselines are of this kind.
 
     Args:
-        sampler: How items are chosen.
-        wanted: How many items each model is asked, by row.
-        estimates: Beliefs from the answers so far.
-        free: Shape (m, n), items each model may still be asked.
-        costs: Expected cost of each item for each model, shape (m, n).
+        order: Items in their order, shape (n,).
+        name: What the order is called.
     """
-    if isinstance(sampler, SharedSampler):
-        return sampler.choose(wanted, estimates.latents, free, costs)
-    return {
-        model: sampler.pick(model, estimates, free[model], [], count, costs[model])
-        for model, count in wanted.items()
-    }
+
+    def __init__(self, order: NDArray[np.intp], name: str) -> None:
+        self._order, self.name = order, name
+
+    def choose(
+        self,
+        wanted: Mapping[int, int],
+        estimates: Estimates,
+        free: BoolArray,
+        costs: FloatArray | None = None,
+    ) -> dict[int, list[int]]:
+        """See :meth:`Sampler.choose`; the beliefs are not looked at."""
+        del estimates, costs
+        return {
+            model: [int(item) for item in self._order[free[model][self._order]][:count]]
+            for model, count in wanted.items()
+        }
+
+
+def static_order(item_rest_correlation: FloatArray) -> NDArray[np.intp]:
+    """Items by how well they go with the rest of the test, those of which it is not known last."""
+    return np.argsort(-np.nan_to_num(item_rest_correlation, nan=-2.0), kind="stable")
 
 
 def make_sampler(
     name: str,
-    posterior: Posterior | RobustPosterior,
+    inference: Inference,
     item_rest_correlation: FloatArray,
     rng: np.random.Generator,
 ) -> Sampler:
@@ -236,10 +197,9 @@ def make_sampler(
         UsageError: There is no sampler of that name.
     """
     if name == "fisher":
-        return FisherSampler(posterior) if isinstance(posterior, Posterior) else SharedSampler()
+        return WorthSampler(inference)
     if name == "static":
-        worth = np.where(np.isfinite(item_rest_correlation), item_rest_correlation, -2.0)
-        return OrderSampler(np.argsort(-worth, kind="stable"))
+        return OrderSampler(static_order(item_rest_correlation), name)
     if name == "random":
-        return OrderSampler(rng.permutation(len(item_rest_correlation)))
+        return OrderSampler(rng.permutation(len(item_rest_correlation)), name)
     raise UsageError(f"--sampler must be one of {', '.join(SAMPLERS)}; got {name!r}")

@@ -1,128 +1,31 @@
 """Replays whole tests on a matrix of scores: how many items, how good a ranking, how honest.
 
-This module owns the measuring protocol and the baselines; it imports the core's procedure and
-banks. Some of a matrix's models are ranked and others calibrate; the truth is the order of the
-ranked models' means over all items. Nothing of the ranked models is seen but the answers asked.
+This module owns the measuring protocol; it imports the plan, the exam and the making of banks. Some
+of a matrix's models are ranked and others calibrate; the truth is the order of the ranked models'
+means over all items. Nothing of the ranked models is seen but the answers asked.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import kendalltau
-from scipy.stats import t as student
 
 from lm_eval_adaptive.core.build import calibrate
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Stop
-from lm_eval_adaptive.core.ranker import DecisionRule, better_by, probability_from
+from lm_eval_adaptive.core.exam import Exam
+from lm_eval_adaptive.core.plan import ADAPTIVE, BASELINES
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.core.exam import Called, Row
     from lm_eval_adaptive.core.matrix import ScoreMatrix
-    from lm_eval_adaptive.core.posterior import Estimates
-    from lm_eval_adaptive.core.procedure import RunState
+    from lm_eval_adaptive.core.plan import Plan
 
-    FloatArray = NDArray[np.float64]
-
-ADAPTIVE = ("default", "robust-2pl", "paper-1pl", "bernoulli-2pl")
-BASELINES = ("random-own", "random-shared", "static", "greedy")
-METHODS = (*ADAPTIVE, *BASELINES)
 MAX_MISSING = 0.03
-# Items a model in tests that stop by themselves.
-STOP_MAX_ITEMS = 100
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to simulate.
-
-    Attributes:
-        holdout: Models ranked in each partition.
-        calibration: Most models that calibrate.
-        partitions: Number of partitions.
-        seed: Partition r permutes the models by ``default_rng(seed + r)``.
-        lengths: Fixed numbers of items a model.
-        natural: Whether to run tests that stop by themselves as well (adaptive methods only).
-        methods: Which methods.
-        confidence: Two-sided level at which a pair counts as decided.
-        round_size: Items asked of a model at once; None is the default's own choice.
-        max_items: Most items of a model where a test stops by itself.
-        higher_is_better: The metric's direction.
-        costs: Cost of one item by model; others cost 1.
-        ranked: Names of the models to rank in place of partitions.
-        calibrating: Names of the models that then calibrate; None is all others.
-    """
-
-    holdout: int = 4
-    calibration: int = 17
-    partitions: int = 20
-    seed: int = 0
-    lengths: tuple[int, ...] = (10, 20, 40)
-    natural: bool = True
-    methods: tuple[str, ...] = METHODS
-    confidence: float = 0.95
-    round_size: int | None = None
-    max_items: int = STOP_MAX_ITEMS
-    higher_is_better: bool = True
-    costs: dict[str, float] = field(default_factory=dict)
-    ranked: tuple[str, ...] = ()
-    calibrating: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.methods) - set(METHODS))
-        if unknown:
-            raise UsageError(
-                f"--methods: unknown {', '.join(unknown)}; known are {', '.join(METHODS)}"
-            )
-        if self.holdout < 2 or self.calibration < 3 or self.partitions < 1:
-            raise UsageError(
-                "simulate needs --holdout of at least 2, --calibration of at least 3 and "
-                f"--partitions of at least 1; got {self.holdout}, {self.calibration}, "
-                f"{self.partitions}"
-            )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One simulated test.
-
-    Attributes:
-        matrix: Name of the matrix.
-        metric: Metric.
-        method: Method.
-        items_per_model: Fixed length, None where the test stopped by itself.
-        partition: Its number.
-        tau: Kendall tau-b of the estimated order against the truth.
-        decided: Share of all pairs called.
-        correct: Called pairs in the true order.
-        decided_pairs: Called pairs.
-        score_abs_error: Mean absolute error of the scores, percent of the bank's range.
-        covered: Share of models whose 95 % interval holds their full score.
-        items: Mean items a model.
-        cost: Total cost.
-    """
-
-    matrix: str
-    metric: str
-    method: str
-    items_per_model: int | None
-    partition: int
-    tau: float
-    decided: float
-    correct: int
-    decided_pairs: int
-    score_abs_error: float
-    covered: float
-    items: float
-    cost: float
 
 
 def complete_part(matrix: ScoreMatrix) -> ScoreMatrix:
@@ -198,8 +101,8 @@ def simulate_partition(
         truth = ranked.scores.mean(axis=1)
         scale = bank.info.scale
         scores = scale.to_score(ranked.scores)
-        exam = _Exam(bank, scores, truth, costs, plan, partition)
-        found: list[tuple[int | None, _Called]] = []
+        exam = Exam(bank, scores, truth, costs, plan, partition)
+        found: list[tuple[int | None, Called]] = []
         if method in ADAPTIVE:
             found += exam.adaptive(lengths)
         else:
@@ -207,187 +110,6 @@ def simulate_partition(
         for length, called in found:
             rows.append(exam.row(name, metric, method, length, called))
     return rows
-
-
-@dataclass(frozen=True)
-class _Called:
-    """What a method said: all of shape (m,), (m, m) or scalars; scores in [0, 1]."""
-
-    level: FloatArray
-    p_better: FloatArray
-    score: FloatArray
-    half_interval: FloatArray
-    items: float
-    cost: float
-
-
-class _Exam:
-    """One partition's models under test."""
-
-    def __init__(
-        self,
-        bank: ItemBank,
-        scores: FloatArray,
-        truth: FloatArray,
-        costs: FloatArray,
-        plan: Plan,
-        partition: int,
-    ) -> None:
-        self.bank, self.scores, self.truth = bank, scores, truth
-        self.costs, self.plan, self.partition = costs, plan, partition
-        self.seed = plan.seed + partition
-
-    def adaptive(self, lengths: Sequence[int]) -> list[tuple[int | None, _Called]]:
-        found: list[tuple[int | None, _Called]] = []
-        kept = int(self.bank.kept.sum())
-        lengths = [length for length in lengths if length <= kept]
-        rule = DecisionRule(confidence=self.plan.confidence)
-        size = self.plan.round_size
-        if size is None and self.bank.info.response_model == "paper-1pl":
-            size = 1  # as published; only the default's rounds grow and shrink
-        if lengths:
-            config = ProcedureConfig(
-                rule=rule, items_per_model=lengths[-1], round_size=size, seed=self.seed
-            )
-            procedure = Procedure(self.bank, self.costs, config)
-            state = procedure.start()
-            for length in lengths:
-                # Rounds end at each length that is reported.
-                procedure.config = replace(config, items_per_model=length)
-                while not isinstance(step := procedure.next(state), Stop):
-                    self._answer(procedure, state, step.asks)
-                found.append((length, self._called(procedure, state)))
-        if self.plan.natural:
-            config = ProcedureConfig(
-                rule=rule,
-                max_items=min(self.plan.max_items, kept),
-                min_items=min(10, kept),
-                round_size=size,
-                seed=self.seed,
-            )
-            procedure = Procedure(self.bank, self.costs, config)
-            state, _ = procedure.run(
-                lambda model, items: [float(each) for each in self.scores[model, list(items)]]
-            )
-            found.append((None, self._called(procedure, state)))
-        return found
-
-    def _answer(self, procedure: Procedure, state: RunState, asks: Sequence[Any]) -> None:
-        for ask in asks:
-            for item in ask.items:
-                cost = float(procedure.item_costs[ask.model, item])
-                state.record(ask.model, item, float(self.scores[ask.model, item]), cost)
-
-    def _called(self, procedure: Procedure, state: RunState) -> _Called:
-        estimates: Estimates = procedure.estimate(state)
-        return _Called(
-            level=estimates.level,
-            p_better=better_by(estimates),
-            score=estimates.score,
-            half_interval=estimates.score_half_interval,
-            items=float(state.administered.mean()),
-            cost=float(state.spent.sum()),
-        )
-
-    def baseline(self, method: str, lengths: Sequence[int]) -> list[tuple[int | None, _Called]]:
-        """Plain means over chosen items; errors of means, paired where items are shared."""
-        m, n = self.scores.shape
-        rng = np.random.default_rng([self.plan.seed + self.partition, 77])
-        if method == "random-own":
-            orders = np.array([rng.permutation(n) for _ in range(m)])
-        elif method == "random-shared":
-            orders = np.repeat(rng.permutation(n)[None, :], m, axis=0)
-        elif method == "static":
-            worth = np.nan_to_num(self.bank.item_rest_correlation, nan=-2.0)
-            orders = np.repeat(np.argsort(-worth, kind="stable")[None, :], m, axis=0)
-        else:
-            chosen = greedy_composite(self.bank.scores, max(lengths, default=1))
-            orders = np.repeat(np.array(chosen)[None, :], m, axis=0)
-        found: list[tuple[int | None, _Called]] = []
-        for length in lengths:
-            sample = np.take_along_axis(self.scores, orders[:, :length], axis=1)
-            left = 1.0 - length / n
-            cov = np.cov(sample) / length * left
-            if method == "random-own":
-                cov = np.diag(np.diag(cov))
-            own = np.diag(cov)
-            differ = np.maximum(own[:, None] + own[None, :] - 2.0 * cov, 1e-18)
-            level = sample.mean(axis=1)
-            half = float(student.ppf(0.975, length - 1)) * np.sqrt(own)
-            found.append(
-                (
-                    length,
-                    _Called(
-                        level,
-                        probability_from(level, differ, np.inf),
-                        level,
-                        half,
-                        float(length),
-                        float(length * self.costs.sum()),
-                    ),
-                )
-            )
-        return found
-
-    def row(
-        self, matrix: str, metric: str, method: str, length: int | None, called: _Called
-    ) -> Row:
-        """Hold what was called against the truth."""
-        scale = self.bank.info.scale
-        sign = 1.0 if scale.higher_is_better else -1.0
-        truth = sign * self.truth
-        tau = float(kendalltau(called.level, truth).statistic)
-        a, b = np.triu_indices(len(truth), 1)
-        p = called.p_better[a, b]
-        bound = 1.0 - (1.0 - self.plan.confidence) / 2.0
-        decided = np.maximum(p, 1.0 - p) > bound
-        # Models that are equal in truth cannot be called rightly.
-        right = decided & np.where(p > 0.5, truth[a] > truth[b], truth[a] < truth[b])
-        # Raw truth on the bank's unclipped scale: a clipped score is still measured by what it is.
-        full = (self.truth - scale.lo) / scale.width
-        full = full if scale.higher_is_better else 1.0 - full
-        error = np.abs(called.score - full)
-        return Row(
-            matrix=matrix,
-            metric=metric,
-            method=method,
-            items_per_model=length,
-            partition=self.partition,
-            tau=0.0 if np.isnan(tau) else tau,
-            decided=float(decided.mean()),
-            correct=int(right.sum()),
-            decided_pairs=int(decided.sum()),
-            score_abs_error=float(100.0 * error.mean()),
-            covered=float((error <= called.half_interval).mean()),
-            items=called.items,
-            cost=called.cost,
-        )
-
-
-def greedy_composite(scores: FloatArray, count: int) -> list[int]:
-    """Items whose mean follows the full mean best over the calibration models, added one by one.
-
-    Args:
-        scores: Calibration scores, shape (C, n), complete.
-        count: How many items.
-
-    Returns:
-        Item indices in the order of choice.
-    """
-    target = scores.mean(axis=1)
-    target = target - target.mean()
-    centred = scores - scores.mean(axis=0)
-    total = np.zeros(len(scores))
-    free = np.ones(scores.shape[1], dtype=bool)
-    chosen: list[int] = []
-    for size in range(1, min(count, scores.shape[1]) + 1):
-        off = (total[:, None] + centred) / size - target[:, None]
-        loss = np.where(free, (off**2).sum(axis=0), np.inf)
-        item = int(np.argmin(loss))
-        free[item] = False
-        total = total + centred[:, item]
-        chosen.append(item)
-    return chosen
 
 
 def simulate(
@@ -438,51 +160,3 @@ def _alone(task: tuple[ScoreMatrix, Plan, int, str, str]) -> list[Row]:
 
     with threadpool_limits(limits=1):
         return simulate_partition(*task)
-
-
-def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Means over partitions, per matrix and over matrices, with standard errors over partitions.
-
-    Accuracy is that of called pairs, pooled. Standard errors of means over matrices are those of
-    the partition means, since one partition number permutes every matrix by the same generator.
-
-    Returns:
-        One mapping per (matrix, method, length), then one per (method, length) with ``matrix``
-        ``"mean"``.
-    """
-    keys = list(dict.fromkeys((r.matrix, r.metric, r.method, r.items_per_model) for r in rows))
-    means: list[dict[str, Any]] = []
-    for matrix, metric, method, length in keys:
-        mine = [
-            r
-            for r in rows
-            if (r.matrix, r.metric, r.method, r.items_per_model) == (matrix, metric, method, length)
-        ]
-        means.append({"matrix": matrix, "metric": metric, **_mean(mine, method, length)})
-    for method, length in dict.fromkeys((r.method, r.items_per_model) for r in rows):
-        mine = [r for r in rows if (r.method, r.items_per_model) == (method, length)]
-        means.append({"matrix": "mean", "metric": "", **_mean(mine, method, length)})
-    return means
-
-
-_AVERAGED = ("tau", "decided", "score_abs_error", "covered", "items", "cost")
-
-
-def _mean(rows: Sequence[Row], method: str, length: int | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"method": method, "items_per_model": length, "tests": len(rows)}
-    # Each matrix weighs the same, then each partition.
-    cells = {(r.matrix, r.metric, r.partition): asdict(r) for r in rows}
-    partitions = sorted({key[2] for key in cells})
-    for name in _AVERAGED:
-        by_partition = [
-            float(np.mean([cell[name] for key, cell in cells.items() if key[2] == partition]))
-            for partition in partitions
-        ]
-        found[name] = float(np.mean(by_partition))
-        spread = np.std(by_partition, ddof=1) if len(partitions) > 1 else float("nan")
-        found[f"{name}_se"] = float(spread / np.sqrt(len(partitions)))
-    pairs = sum(r.decided_pairs for r in rows)
-    found["decided_pairs"] = pairs
-    found["correct"] = sum(r.correct for r in rows)
-    found["accuracy"] = found["correct"] / pairs if pairs else float("nan")
-    return found

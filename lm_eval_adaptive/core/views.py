@@ -23,6 +23,8 @@ from scipy.special import expit
 from lm_eval_adaptive.core.slopes import NOISE_DF, usual_slopes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from lm_eval_adaptive.core.response import ItemParameters
@@ -163,6 +165,13 @@ def fit_views(
         The logistic view and the linear one.
     """
     return _logistic_view(scores, theta, items), _linear_view(scores, levels)
+
+
+def drawn(views: tuple[View, View], shares: Sequence[float] | None) -> tuple[View, View]:
+    """The views with their slopes drawn to the mean by a share each; None leaves them."""
+    if shares is None:
+        return views
+    return views[0].with_slopes_drawn(shares[0]), views[1].with_slopes_drawn(shares[1])
 
 
 def _logistic_view(scores: FloatArray, theta: FloatArray, items: ItemParameters) -> View:

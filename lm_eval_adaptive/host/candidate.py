@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.environment import NULL_ANSWER
+from lm_eval_adaptive.host.settings import effective, folder_name
 from lm_eval_adaptive.host.task import (
     DocumentResult,
     PromptSettings,
     build_instances,
     process_answers,
 )
-from lm_eval_adaptive.run.config import effective, folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
     from lm_eval_adaptive.host.task import TaskDocs
-    from lm_eval_adaptive.run.config import CandidateSpec, HarnessSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,6 @@ log = logging.getLogger(__name__)
 _SCORING = threading.Lock()
 
 CHARACTERS_PER_TOKEN = 4
-
-
-# What the harness's API models are told to put where a server's content is null, in place of "".
-NULL_ANSWER = "\ufdd0null"
 
 
 class NoAnswerError(ModelError):

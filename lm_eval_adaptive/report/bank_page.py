@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.core.bank_info import provenance_to_json
 from lm_eval_adaptive.core.reliability import population, reliability
 from lm_eval_adaptive.core.response import expected_score, information
 from lm_eval_adaptive.report.page import (
@@ -261,5 +262,7 @@ def _origin(bank: ItemBank) -> str:
         ("few-shot examples", "not known" if info.num_fewshot is None else info.num_fewshot),
         ("licence note", info.licence or "none"),
     )
-    inside = table(("", ""), facts) + fold_away("Provenance", pre(as_text(info.provenance)))
+    inside = table(("", ""), facts) + fold_away(
+        "Provenance", pre(as_text(provenance_to_json(info.provenance)))
+    )
     return section("", "origin", "Where it comes from", "", inside)

@@ -1,7 +1,7 @@
 """Words of a run's report: warnings, answers nobody expected, documents, and how to repeat it.
 
-This module owns the sections that show texts; it imports the page's building blocks, what
-``report_input`` gathered, and the core's expected scores. Answers are untrusted text: see ``page``
+This module owns the sections that show texts; it imports the page's building blocks, the
+view of a task, and the core's expected scores. Answers are untrusted text: see ``page``
 on how they stay text.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.report.input import valid_answers, without_secrets
+from lm_eval_adaptive.records.journal import AnswerRecord
 from lm_eval_adaptive.report.page import (
     as_text,
     cut,
@@ -22,17 +22,17 @@ from lm_eval_adaptive.report.page import (
     section,
     table,
 )
+from lm_eval_adaptive.report.secrets import without_secrets
+from lm_eval_adaptive.report.view import prompt_of, valid_answers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from lm_eval_adaptive.report.input import TaskView
+    from lm_eval_adaptive.records.ranking import TraceStep
+    from lm_eval_adaptive.report.view import TaskView
 
 DOCUMENTS_SHOWN = 15  # of those on which models differ most
 SURPRISES_SHOWN = 10
 SURPRISE = 3.0  # standardised residual from which an answer is listed as unexpected
-PROMPT_CHARS, TARGET_CHARS, ANSWER_CHARS, EXCERPT_CHARS = 6000, 3000, 3000, 160
+PROMPT_CHARS, TARGET_CHARS, ANSWER_CHARS = 6000, 3000, 3000
 ANSWERS_CHARS = 36_000  # of all models on one document: keeps the page small with many models
 
 
@@ -44,22 +44,23 @@ def _surprises(view: TaskView) -> list[tuple[object, ...]]:
 
     bank = view.bank
     item_of = {int(doc): item for item, doc in enumerate(bank.doc_id)}
-    ability = {entry["model"]: entry["ability"] for entry in view.ranking["ranking"]}
+    ability = {entry.model: entry.ability for entry in view.ranking.ranking}
     found: list[tuple[float, tuple[object, ...]]] = []
-    for model, records in valid_answers(view).items():
-        known = [record for record in records if int(record["doc_id"]) in item_of]
+    for model, answers in valid_answers(view).items():
+        known = [answer for answer in answers if answer.doc_id in item_of]
         if not known:
             continue
         items = bank.parameters.take(
-            np.array([item_of[int(record["doc_id"])] for record in known], dtype=np.intp)
+            np.array([item_of[answer.doc_id] for answer in known], dtype=np.intp)
         )
         theta = np.array([ability[model]])
         mean, sd = expected_score(theta, items)[0], np.sqrt(variance(theta, items)[0])
-        for record, mu, spread in zip(known, mean, sd, strict=True):
-            z = (record["score"] - mu) / spread
+        for answer, mu, spread in zip(known, mean, sd, strict=True):
+            assert answer.score is not None  # it counts
+            z = (answer.score - mu) / spread
             if abs(z) >= SURPRISE:
                 raw = float(bank.info.scale.to_raw(mu))
-                row = (model, record["doc_id"], num(record["raw_score"]), num(raw), f"{z:+.1f}")
+                row = (model, answer.doc_id, num(answer.raw_score), num(raw), f"{z:+.1f}")
                 found.append((-abs(z), row))
     found.sort(key=lambda each: (each[0], str(each[1])))
     return [row for _, row in found]
@@ -68,17 +69,16 @@ def _surprises(view: TaskView) -> list[tuple[object, ...]]:
 def warnings(view: TaskView, prefix: str) -> str:
     """What to know before trusting the numbers, models set aside, and surprising answers."""
     ranking = view.ranking
-    listed = [*view.notes, *ranking["warnings"]]
+    listed = [*view.notes, *ranking.warnings]
     inside = "".join(f"<li>{esc(each)}</li>" for each in listed)
     inside = f'<ul class="warn">{inside}</ul>' if listed else "<p>No warnings.</p>"
-    aside = ranking.get("set_aside", [])
+    aside = ranking.set_aside
     if aside:
-        lost = ((each["model"], each["items"], each["reason"]) for each in aside)
+        lost = ((each.model, each.items, each.reason) for each in aside)
         inside += "<h3>Models set aside, not in the ranking</h3>"
         inside += table(("model", "items asked", "why"), lost)
-    excluded = ranking.get("excluded", [])
-    if excluded:
-        rows = ((each["doc_id"], each["reason"]) for each in excluded)
+    if ranking.excluded:
+        rows = ((each.doc_id, each.reason) for each in ranking.excluded)
         inside += "<h3>Documents left out for all models</h3>" + table(("document", "why"), rows)
     surprises = _surprises(view)
     if surprises:
@@ -96,33 +96,12 @@ def warnings(view: TaskView, prefix: str) -> str:
     return section(prefix, "warnings", "Warnings and misfits", words, inside)
 
 
-def _prompt(sample: Mapping[str, Any]) -> str:
-    """The prompt text of a logged sample, whatever shape the harness gave its arguments."""
-    found: Any = sample.get("arguments", "")
-    while isinstance(found, dict | list) and found:
-        found = next(iter(found.values())) if isinstance(found, dict) else found[0]
-    return found if isinstance(found, str) else as_text(found)
-
-
-def _common(first: str, last: str) -> int:
-    """Length of the common start of two texts; of a sorted list's ends, that of the list."""
-    for place, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
-            return place
-    return min(len(first), len(last))
-
-
-def excerpts_of(view: TaskView) -> dict[int, str]:
-    """The start of what is particular to each document: prompts without what all have in common."""
-    found: dict[int, str] = {}
-    for samples in view.samples.values():
-        prompts = {doc: _prompt(sample) for doc, sample in samples.items()}
-        head = _common(min(prompts.values()), max(prompts.values())) if len(prompts) > 1 else 0
-        for doc, prompt in prompts.items():
-            if doc not in found:
-                own = " ".join(prompt[head:].split())
-                found[doc] = own if len(own) <= EXCERPT_CHARS else own[:EXCERPT_CHARS] + "…"
-    return found
+def _answers(view: TaskView, answer: AnswerRecord | TraceStep) -> list[str]:
+    """The texts of an answer: the journal's, else those of the harness's log."""
+    if isinstance(answer, AnswerRecord):
+        return list(answer.resps)
+    logged = view.samples.get(answer.model, {}).get(answer.doc_id, {})
+    return _flat(logged.get("resps", ["(not logged)"]))
 
 
 def _flat(responses: object) -> list[str]:
@@ -133,19 +112,15 @@ def _flat(responses: object) -> list[str]:
 
 def documents(view: TaskView, prefix: str) -> str:
     """The documents on which models differ most, answers side by side."""
-    placed = [*view.ranking["ranking"], *view.ranking.get("set_aside", [])]
-    order = [entry["model"] for entry in placed] or [
-        spec["name"] for spec in view.ranking["config"]["models"]
-    ]
-    by_doc: dict[int, dict[str, Mapping[str, Any]]] = {}
-    for record in view.answers:
-        by_doc.setdefault(int(record["doc_id"]), {})[record["model"]] = record
-    if not view.answers:  # no journal: the trace has the scores, the samples the texts
-        for step in view.ranking["trace"]:
-            by_doc.setdefault(int(step["doc_id"]), {})[step["model"]] = step
+    placed = [*view.ranking.ranking, *view.ranking.set_aside]
+    order = [entry.model for entry in placed] or view.ranking.config.names
+    by_doc: dict[int, dict[str, AnswerRecord | TraceStep]] = {}
+    # Without a journal the trace has the scores, the samples the texts.
+    for each in view.answers or view.ranking.trace:
+        by_doc.setdefault(each.doc_id, {})[each.model] = each
 
     def spread(doc: int) -> float:
-        scores = [each["score"] for each in by_doc[doc].values() if each["score"] is not None]
+        scores = [each.score for each in by_doc[doc].values() if each.score is not None]
         return max(scores) - min(scores) if len(scores) > 1 else 0.0
 
     docs = sorted((doc for doc in by_doc if spread(doc) > 0), key=lambda doc: (-spread(doc), doc))
@@ -155,13 +130,13 @@ def documents(view: TaskView, prefix: str) -> str:
         samples = [
             view.samples[model][doc] for model in order if doc in view.samples.get(model, {})
         ]
-        values = [each["raw_score"] for each in held.values() if each["raw_score"] is not None]
+        values = [each.raw_score for each in held.values() if each.raw_score is not None]
         summary = f"doc {doc}: {len(held)} models, {num(min(values), 3)} to {num(max(values), 3)}"
         inside = ""
         if samples:
-            same = len({_prompt(sample) for sample in samples}) == 1
+            same = len({prompt_of(sample) for sample in samples}) == 1
             title = "Prompt" if same else "Prompt (of the best placed; the models' prompts differ)"
-            prompt = cut(_prompt(samples[0]), PROMPT_CHARS, keep_end=True)
+            prompt = cut(prompt_of(samples[0]), PROMPT_CHARS, keep_end=True)
             target = cut(as_text(samples[0].get("target", "")), TARGET_CHARS)
             inside += f"<h4>{title}</h4>{pre(prompt)}<h4>Target</h4>{pre(target)}"
         else:
@@ -174,12 +149,11 @@ def documents(view: TaskView, prefix: str) -> str:
         for model in order:
             if model not in held:
                 continue
-            logged = view.samples.get(model, {}).get(doc, {})
-            texts = _flat(held[model].get("resps", logged.get("resps", ["(not logged)"])))
+            texts = _answers(view, held[model])
             empty = '<p class="s">(empty answer)</p>'
             shown = "".join(pre(cut(text, length)) if text.strip() else empty for text in texts)
             cards.append(
-                f"<article><h5>{esc(model)} <b>{num(held[model]['raw_score'], 3)}</b></h5>"
+                f"<article><h5>{esc(model)} <b>{num(held[model].raw_score, 3)}</b></h5>"
                 f"{shown}</article>"
             )
         inside += f'<h4>Answers</h4><div class="answers">{"".join(cards)}</div>'
@@ -193,7 +167,7 @@ def documents(view: TaskView, prefix: str) -> str:
         inside = "".join(blocks)
     words = (
         f"The {len(blocks)} documents whose scores lie furthest apart, of {len(by_doc)} that were "
-        f"asked. Numbers are the {view.ranking['metric']} of each answer; texts are shown as the "
+        f"asked. Numbers are the {view.ranking.metric} of each answer; texts are shown as the "
         "models wrote them."
         if blocks
         else "Documents that two models or more were asked are compared here."
@@ -204,18 +178,18 @@ def documents(view: TaskView, prefix: str) -> str:
 def repeat(view: TaskView, prefix: str) -> str:
     """The command, versions and hashes that make the run again."""
     ranking = view.ranking
-    bank = ranking["bank"]
-    versions = ", ".join(f"{name} {each}" for name, each in ranking.get("versions", {}).items())
-    about = f"{bank['path']} sha256 {bank['sha256']}" if bank.get("path") else bank["sha256"]
+    bank = ranking.bank
+    versions = ", ".join(f"{name} {each}" for name, each in ranking.versions.items())
+    about = f"{bank.path} sha256 {bank.sha256}" if bank.path else bank.sha256
     parts = [
         ("Command", view.command or "The run was started from Python, or its journal is gone."),
-        ("Signature", ranking["signature"]),
+        ("Signature", ranking.signature),
         ("Versions", versions or "not recorded"),
         ("Bank", about),
-        ("Bank calibrated on", ", ".join(map(str, bank.get("models", []))) or "not known here"),
+        ("Bank calibrated on", ", ".join(bank.models) or "not known here"),
     ]
     inside = "".join(f"<h3>{esc(name)}</h3>{pre(value)}" for name, value in parts)
-    inside += fold_away("All options", pre(as_text(without_secrets(ranking["config"]))))
+    inside += fold_away("All options", pre(as_text(without_secrets(ranking.config.plain()))))
     words = (
         "The same bank, models' answers, options and seed give the same ranking; the signature "
         "names what has to be equal."

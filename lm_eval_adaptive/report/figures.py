@@ -1,7 +1,7 @@
 """Pictures of a run's report: the ranking, its pairs, how estimates settled, items, and money.
 
-This module owns the sections that draw numbers; it imports the page's building blocks, what
-``report_input`` gathered, and the core's formulas to draw how estimates settled.
+This module owns the sections that draw numbers; it imports the page's building blocks and the view
+of a task.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.report.documents import excerpts_of
-from lm_eval_adaptive.report.input import direction_of
 from lm_eval_adaptive.report.page import (
     STRETCHED,
     Axis,
@@ -25,12 +23,11 @@ from lm_eval_adaptive.report.page import (
     share,
     table,
 )
+from lm_eval_adaptive.report.view import direction_of, excerpts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from lm_eval_adaptive.report.input import TaskView
+    from lm_eval_adaptive.records.journal import AnswerRecord
+    from lm_eval_adaptive.report.view import TaskView
 
 NORMAL_95 = 1.959963984540054
 CURVE_POINTS = 50  # per model
@@ -39,32 +36,32 @@ CURVE_POINTS = 50  # per model
 def forest(view: TaskView, prefix: str) -> str:
     """The ranking: estimates with their intervals; plain means where there is no bank."""
     ranking = view.ranking
-    entries = ranking["ranking"]
+    entries = ranking.ranking
     if not entries:
         return _plain_means(view, prefix)
-    low = min(entry["score_ci"][0] for entry in entries)
-    high = max(entry["score_ci"][1] for entry in entries)
+    low = min(entry.score_ci[0] for entry in entries)
+    high = max(entry.score_ci[1] for entry in entries)
     pad = 0.03 * (high - low)
     axis = Axis(low - pad, high + pad)
     grid = "".join(f'<i class="g" style="left:{axis.at(tick)}%"></i>' for tick in axis.ticks)
     rows = []
     for entry in entries:
-        lo, hi = entry["score_ci"]
+        lo, hi = entry.score_ci
         interval = f"{num(lo)} – {num(hi)}"
-        tied = ", ".join(entry["tied_with"])
-        tip = f"{entry['model']}: {num(entry['score'])}, 95 % interval {interval}"
+        tied = ", ".join(entry.tied_with)
+        tip = f"{entry.model}: {num(entry.score)}, 95 % interval {interval}"
         left, right = axis.at(lo), axis.at(hi)
         tie = f'<span class="s">not told apart from {esc(tied)}</span>' if tied else ""
         rows.append(
-            f'<li title="{esc(tip)}"><span class="name"><b>{entry["rank"]}</b> '
-            f"{esc(entry['model'])}{tie}</span>"
+            f'<li title="{esc(tip)}"><span class="name"><b>{entry.rank}</b> '
+            f"{esc(entry.model)}{tie}</span>"
             f'<span class="bar">{grid}<i class="ci" style="left:{left}%;width:{right - left:.2f}%">'
-            f'</i><i class="dot" style="left:{axis.at(entry["score"])}%"></i></span>'
-            f'<span class="val"><b>{num(entry["score"])}</b> '
+            f'</i><i class="dot" style="left:{axis.at(entry.score)}%"></i></span>'
+            f'<span class="val"><b>{num(entry.score)}</b> '
             f'<span class="s">{interval}</span></span></li>'
         )
     ticks = "".join(f'<span style="left:{axis.at(tick)}%">{tick:g}</span>' for tick in axis.ticks)
-    label = f"{ranking['metric']}, {direction_of(ranking)}"
+    label = f"{ranking.metric}, {direction_of(ranking)}"
     plot = (
         f'<ol class="forest" data-plot="forest">{"".join(rows)}'
         f'<li class="axis" aria-hidden="true"><span class="name"></span><span class="bar">{ticks}'
@@ -75,21 +72,21 @@ def forest(view: TaskView, prefix: str) -> str:
         head,
         (
             (
-                entry["rank"],
-                entry["model"],
-                num(entry["score"]),
-                num(entry["score_se"], 2),
-                num(entry["score_ci"][0]),
-                num(entry["score_ci"][1]),
-                f"{num(entry['ability'], 3)} ± {num(entry['ability_se'], 2)}",
-                entry["items"],
-                num(entry["cost"]),
+                entry.rank,
+                entry.model,
+                num(entry.score),
+                num(entry.score_se, 2),
+                num(entry.score_ci[0]),
+                num(entry.score_ci[1]),
+                f"{num(entry.ability, 3)} ± {num(entry.ability_se, 2)}",
+                entry.items,
+                num(entry.cost),
             )
             for entry in entries
         ),
     )
     words = (
-        f"Dots are the estimated {ranking['metric']} on the whole benchmark "
+        f"Dots are the estimated {ranking.metric} on the whole benchmark "
         f"({direction_of(ranking)}), bars hold it with 95 % confidence. Bars may overlap "
         "although a pair is decided: what counts is the next picture."
     )
@@ -99,29 +96,29 @@ def forest(view: TaskView, prefix: str) -> str:
 def _plain_means(view: TaskView, prefix: str) -> str:
     """Without a bank there is no estimate: answers and plain means, with the caveat."""
     rows = []
-    for spec in view.ranking["config"]["models"]:
-        mine = [each for each in view.answers if each["model"] == spec["name"]]
-        raw = [each["raw_score"] for each in mine if each["raw_score"] is not None]
-        rows.append((spec["name"], len(mine), num(float(np.mean(raw)) if raw else None)))
+    for name in view.ranking.config.names:
+        mine = [answer for answer in view.answers if answer.model == name]
+        raw = [answer.raw_score for answer in mine if answer.raw_score is not None]
+        rows.append((name, len(mine), num(float(np.mean(raw)) if raw else None)))
     words = (
         "Without its bank nothing can be estimated. The plain means below are over the documents "
         "that were chosen for each model: they are biased, differ in what was asked, and say "
         "nothing about the order of the models."
     )
-    name = f"plain mean of {view.ranking['metric']}, chosen documents only"
-    return section(prefix, "ranking", "So far", words, table(("model", "answers", name), rows))
+    head = ("model", "answers", f"plain mean of {view.ranking.metric}, chosen documents only")
+    return section(prefix, "ranking", "So far", words, table(head, rows))
 
 
 def pair_matrix(view: TaskView, prefix: str) -> str:
     """The probability of every pair and its verdict."""
-    entries = view.ranking["ranking"]
+    entries = view.ranking.ranking
     if len(entries) < 2:
         return ""
     known: dict[tuple[str, str], tuple[float, str]] = {}
-    for pair in view.ranking["pairs"]:
-        p, verdict = pair["p_a_better"], pair["verdict"]
-        known[pair["a"], pair["b"]] = p, verdict
-        known[pair["b"], pair["a"]] = 1.0 - p, verdict
+    for pair in view.ranking.pairs:
+        p, verdict = pair.p_a_better, pair.verdict
+        known[pair.a, pair.b] = p, verdict
+        known[pair.b, pair.a] = 1.0 - p, verdict
 
     def cell(row: str, column: str) -> str:
         if (row, column) not in known:
@@ -134,7 +131,7 @@ def pair_matrix(view: TaskView, prefix: str) -> str:
         tip = f"{row} is better than {column} with probability {p:.4f}: {state}"
         return f'<td class="{kind} {state}" title="{esc(tip)}">{esc(text)}{mark}</td>'
 
-    names = [entry["model"] for entry in entries]
+    names = view.ranking.names
     top = "".join(
         f'<th scope="col" title="{esc(name)}">{place}</th>' for place, name in enumerate(names, 1)
     )
@@ -143,7 +140,7 @@ def pair_matrix(view: TaskView, prefix: str) -> str:
         f"{''.join(cell(name, other) for other in names)}</tr>"
         for place, name in enumerate(names, 1)
     )
-    confidence = view.ranking["config"]["adaptive"]["confidence"]
+    confidence = view.ranking.config.confidence
     words = (
         "How probable it is, in percent, that the model of the row is better than the model of the "
         f"column. A question mark is a pair that is not decided at {confidence:.0%} confidence, ≈ "
@@ -177,18 +174,22 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
 
     None where it did not (a ranking of an older version): then the abilities are drawn.
     """
-    lo, hi = view.ranking["bank"].get("range", [-np.inf, np.inf])
+    lo, hi = view.ranking.bank.range
     curves = {}
-    for entry in view.ranking["ranking"]:
-        mine = [step for step in view.ranking["trace"] if step["model"] == entry["model"]]
-        if any("estimate" not in step for step in mine):
+    for entry in view.ranking.ranking:
+        mine = [step for step in view.ranking.trace if step.model == entry.model]
+        known = [
+            (step.estimate, step.estimate_half)
+            for step in mine
+            if step.estimate is not None and step.estimate_half is not None
+        ]
+        if len(known) < len(mine):
             return None
         steps = _thin(len(mine))
         if not steps:
             continue
-        middle = np.array([mine[step]["estimate"] for step in steps])
-        half = np.array([mine[step]["estimate_half"] for step in steps])
-        curves[entry["model"]] = _Curve(
+        middle, half = np.array([known[step] for step in steps]).T
+        curves[entry.model] = _Curve(
             [step + 1 for step in steps],
             middle.tolist(),
             np.clip(middle - half, lo, hi).tolist(),
@@ -199,14 +200,14 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
 
 def _ability_curves(view: TaskView) -> dict[str, _Curve]:
     curves = {}
-    for entry in view.ranking["ranking"]:
-        mine = [step for step in view.ranking["trace"] if step["model"] == entry["model"]]
+    for entry in view.ranking.ranking:
+        mine = [step for step in view.ranking.trace if step.model == entry.model]
         if not mine:
             continue
         steps = _thin(len(mine))
-        middle = np.array([mine[step]["ability"] for step in steps])
-        half = NORMAL_95 * np.array([mine[step]["ability_se"] for step in steps])
-        curves[entry["model"]] = _Curve(
+        middle = np.array([mine[step].ability for step in steps])
+        half = NORMAL_95 * np.array([mine[step].ability_se for step in steps])
+        curves[entry.model] = _Curve(
             [step + 1 for step in steps],
             middle.tolist(),
             (middle - half).tolist(),
@@ -217,13 +218,13 @@ def _ability_curves(view: TaskView) -> dict[str, _Curve]:
 
 def curves(view: TaskView, prefix: str) -> str:
     """How the estimates settled with every answer."""
-    if not view.ranking["ranking"]:
+    if not view.ranking.ranking:
         return ""
     scored = _score_curves(view)
     curves = scored if scored is not None else _ability_curves(view)
     if not curves:
         return ""
-    unit = f"estimated {view.ranking['metric']}" if scored is not None else "ability in logits"
+    unit = f"estimated {view.ranking.metric}" if scored is not None else "ability in logits"
     # The first few intervals are as wide as the scale; later ones decide the picture's range.
     settled = [
         (low, high)
@@ -305,17 +306,17 @@ def item_map(view: TaskView, prefix: str) -> str:
     bank = view.bank
     if bank is None:
         return ""
-    paper = bank.info.response_model == "paper-1pl"
+    paper = not bank.parameters.own_slopes
     height = bank.item_rest_correlation if paper else bank.parameters.discrimination
     b = bank.parameters.difficulty
     drawn = np.isfinite(height)
     if not drawn.any():
         return ""
-    asked_by: dict[int, list[Mapping[str, Any]]] = {}
-    for record in view.answers:
-        asked_by.setdefault(int(record["doc_id"]), []).append(record)
+    asked_by: dict[int, list[AnswerRecord]] = {}
+    for answer in view.answers:
+        asked_by.setdefault(answer.doc_id, []).append(answer)
     asked = drawn & np.isin(bank.doc_id, list(asked_by))
-    abilities = [float(entry["ability"]) for entry in view.ranking["ranking"]]
+    abilities = [float(entry.ability) for entry in view.ranking.ranking]
     x = Axis(*limits(b[drawn], [*b[asked].tolist(), *abilities]), 6)
     y = Axis(*limits(height[drawn], height[asked].tolist()), 5)
     excerpts = excerpts_of(view)
@@ -327,22 +328,22 @@ def item_map(view: TaskView, prefix: str) -> str:
         if doc not in asked_by:
             quiet.append(f"M{10 * left:.0f} {10 * top:.0f}h0")
             continue
-        records = asked_by[doc]
-        raw = ", ".join(f"{each['model']} {num(each['raw_score'], 3)}" for each in records[:12])
+        answers = asked_by[doc]
+        raw = ", ".join(f"{each.model} {num(each.raw_score, 3)}" for each in answers[:12])
         where = f"doc {doc}: difficulty {b[item]:.2f}, {'r' if paper else 'a'} {height[item]:.2f}"
         text = f"{where}\n{raw}\n{excerpts.get(doc, '')}".strip()
-        size = 3.0 + 3.0 * len(records) / most
+        size = 3.0 + 3.0 * len(answers) / most
         loud.append(
             f'<circle class="asked" cx="{left}%" cy="{top}%" r="{size:.1f}">'
             f"<title>{esc(text)}</title></circle>"
         )
         rows.append(
-            (doc, f"{b[item]:.2f}", f"{height[item]:.2f}", len(records), excerpts.get(doc, ""))
+            (doc, f"{b[item]:.2f}", f"{height[item]:.2f}", len(answers), excerpts.get(doc, ""))
         )
     marks = "".join(
-        f'<line class="mark" x1="{x.at(entry["ability"])}%" x2="{x.at(entry["ability"])}%" y1="0" '
-        f'y2="12"><title>{esc(entry["model"])}: ability {entry["ability"]:.2f}</title></line>'
-        for entry in view.ranking["ranking"]
+        f'<line class="mark" x1="{x.at(entry.ability)}%" x2="{x.at(entry.ability)}%" y1="0" '
+        f'y2="12"><title>{esc(entry.model)}: ability {entry.ability:.2f}</title></line>'
+        for entry in view.ranking.ranking
     )
     inside = f'{STRETCHED}<path class="quiet" d="{"".join(quiet)}"/></svg>{"".join(loud)}{marks}'
     name = "correlation with the rest of the test" if paper else "discrimination"
@@ -366,35 +367,35 @@ def item_map(view: TaskView, prefix: str) -> str:
 def money(view: TaskView, prefix: str) -> str:
     """Items and cost of each model."""
     ranking = view.ranking
-    if not ranking["ranking"]:
+    if not ranking.ranking:
         return ""
-    entries = [*ranking["ranking"], *ranking.get("set_aside", [])]
+    entries = [*ranking.ranking, *ranking.set_aside]
     tokens: dict[str, list[float]] = {}
-    for record in view.answers:
-        mine = tokens.setdefault(record["model"], [0.0, 0.0])
-        mine[0] += record.get("input_tokens") or 0.0
-        mine[1] += record.get("output_tokens") or 0.0
-    about = "" if all(record.get("tokens_counted") for record in view.answers) else "about "
-    total = ranking["cost_total"] or 1.0
-    full = ranking["bank"].get("items") or ranking["items_full"] / len(entries)
-    top = max(entry["cost"] for entry in entries) or 1.0
+    for answer in view.answers:
+        mine = tokens.setdefault(answer.model, [0.0, 0.0])
+        mine[0] += answer.input_tokens
+        mine[1] += answer.output_tokens
+    about = "" if all(answer.tokens_counted for answer in view.answers) else "about "
+    total = ranking.cost_total or 1.0
+    full = ranking.bank.items or ranking.items_full / len(entries)
+    top = max(entry.cost for entry in entries) or 1.0
     rows, lines = [], []
     for entry in entries:
-        part = entry["cost"] / total
-        read, written = tokens.get(entry["model"], [0.0, 0.0])
+        part = entry.cost / total
+        read, written = tokens.get(entry.model, [0.0, 0.0])
         rows.append(
-            f'<li title="{esc(entry["model"])}: {share(part)} of the cost"><span class="name">'
-            f'{esc(entry["model"])}</span><span class="bar"><i class="fill" style="width:'
-            f'{100 * entry["cost"] / top:.1f}%"></i></span><span class="val"><b>'
-            f'{num(entry["cost"])}</b> <span class="s">{share(part)}, {entry["items"]} items'
+            f'<li title="{esc(entry.model)}: {share(part)} of the cost"><span class="name">'
+            f'{esc(entry.model)}</span><span class="bar"><i class="fill" style="width:'
+            f'{100 * entry.cost / top:.1f}%"></i></span><span class="val"><b>'
+            f'{num(entry.cost)}</b> <span class="s">{share(part)}, {entry.items} items'
             "</span></span></li>"
         )
         lines.append(
             (
-                entry["model"],
-                entry["items"],
-                share(entry["items"] / full),
-                num(entry["cost"]),
+                entry.model,
+                entry.items,
+                share(entry.items / full),
+                num(entry.cost),
                 share(part),
                 f"{read:,.0f}" if read else "–",
                 f"{written:,.0f}" if written else "–",
@@ -404,7 +405,7 @@ def money(view: TaskView, prefix: str) -> str:
     head = ("model", "items", "of the bank", "cost", "of the total", sent, "received")
     plot = f'<ol class="forest money" data-plot="money">{"".join(rows)}</ol>'
     words = (
-        f"Cost {num(ranking['cost_total'])} instead of {num(ranking['cost_full'])} for a full "
+        f"Cost {num(ranking.cost_total)} instead of {num(ranking.cost_full)} for a full "
         "run, in the unit of the models' costs (1 an item where none was given). Models in close "
         "pairs are asked more."
     )

@@ -12,17 +12,20 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from typing_extensions import Self
 
 from lm_eval_adaptive.core.outlook import look_ahead
+from lm_eval_adaptive.host.environment import silenced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lm_eval_adaptive.run.session import Session, TaskRun
+    from lm_eval_adaptive.core.procedure import Procedure
+    from lm_eval_adaptive.core.scale import ScoreScale
+    from lm_eval_adaptive.core.state import RunState
 
 PACKAGE = "lm_eval_adaptive"
 LINE_EVERY = 10.0  # seconds between plain lines where no further pair was decided
@@ -37,12 +40,6 @@ STATE_STYLES = {
     "failed": "red",
     "known": "dim",
 }
-
-
-def silenced() -> bool:
-    """Whether ``LMEVAL_LOG_LEVEL`` asks for nothing but errors."""
-    level = logging.getLevelName(os.environ.get("LMEVAL_LOG_LEVEL", "").upper())
-    return isinstance(level, int) and level >= logging.ERROR
 
 
 def printable(name: str) -> str:
@@ -94,6 +91,47 @@ def duration(seconds: float) -> str:
         return f"{round(seconds / 10.0) * 10} s"
     minutes = round(seconds / 60.0)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class Terms(Protocol):
+    """What one metric brings to a contest, as far as people are told of it."""
+
+    @property
+    def metric(self) -> str: ...  # noqa: D102  the metric's name
+    @property
+    def filter(self) -> str: ...  # noqa: D102  its filter
+    @property
+    def scale(self) -> ScoreScale: ...  # noqa: D102  its range and direction
+    @property
+    def names(self) -> tuple[str, ...]: ...  # noqa: D102  the models, by row
+    @property
+    def response_model(self) -> str: ...  # noqa: D102  how scores follow from abilities
+
+
+class View(Protocol):
+    """A contest by one metric, as far as people are told of it."""
+
+    @property
+    def terms(self) -> Terms: ...  # noqa: D102  what the metric brings
+    @property
+    def procedure(self) -> Procedure: ...  # noqa: D102  inference and rules
+    @property
+    def state(self) -> RunState: ...  # noqa: D102  what was answered
+    @property
+    def stop_reason(self) -> str: ...  # noqa: D102  why it is over, "" while it is not
+    @property
+    def notices(self) -> Sequence[str]: ...  # noqa: D102  what to know before it begins
+
+
+class Contest(Protocol):
+    """Models on a task, as far as people are told of them: the run's own knows more."""
+
+    @property
+    def task(self) -> str: ...  # noqa: D102  the task's name
+    @property
+    def views(self) -> Sequence[View]: ...  # noqa: D102  by metric, the first leads
+    @property
+    def rounds(self) -> int: ...  # noqa: D102  rounds taken in
 
 
 @dataclass(frozen=True)
@@ -156,19 +194,18 @@ class Picture:
     stop_reason: str
 
 
-def take_picture(session: Session, run: TaskRun, seconds_per_item: float | None = None) -> Picture:
+def take_picture(contest: Contest, seconds_per_item: float | None = None) -> Picture:
     """A run as it stands.
 
     With several metrics the models' scores are those of the first; what is decided and what is left
     is told of all of them.
 
     Args:
-        session: The task.
-        run: What was answered.
+        contest: The models on the task.
         seconds_per_item: Time of an answer so far, over all models.
     """
-    first = _of_metric(session, run)
-    pictures = [first, *(_of_metric(each.session, each) for each in run.followers)]
+    pictures = [_of_metric(contest.task, view) for view in contest.views]
+    first = pictures[0]
     longest = max(pictures, key=lambda each: each.items_left)
     asking = {line.name for each in pictures for line in each.lines if line.state == "asking"}
     others = len(pictures) - 1
@@ -189,29 +226,30 @@ def take_picture(session: Session, run: TaskRun, seconds_per_item: float | None 
     )
 
 
-def _of_metric(session: Session, run: TaskRun) -> Picture:
+def _of_metric(task: str, view: View) -> Picture:
     """What one metric tells of a run."""
-    procedure, state, scale = session.procedure, run.state, session.scale
+    procedure, state, terms = view.procedure, view.state, view.terms
+    names, scale = terms.names, terms.scale
     estimates = procedure.estimate(state)
     outlook = look_ahead(procedure, state, estimates)
     raw = scale.to_raw(estimates.score)
     half = estimates.score_half_interval * scale.width
     states: list[str] = list(outlook.standing)
-    if run.stop_reason:
+    if view.stop_reason:
         states = ["undecided" if each == "asking" else each for each in states]
-    if run.stop_reason == "fixed_length":
+    if view.stop_reason == "fixed_length":
         states = ["settled" if each == "undecided" else each for each in states]
     order = sorted(
-        range(len(session.names)), key=lambda row: (state.failed[row], -estimates.level[row], row)
+        range(len(names)), key=lambda row: (state.failed[row], -estimates.level[row], row)
     )
     arrow = "↑" if scale.higher_is_better else "↓"
-    filtered = "" if session.filter == "none" else f", {session.filter}"
+    filtered = "" if terms.filter == "none" else f", {terms.filter}"
     hardest = outlook.hardest
     return Picture(
-        title=f"{session.docs.name}: {session.metric}{filtered} {arrow}",
+        title=f"{task}: {terms.metric}{filtered} {arrow}",
         lines=tuple(
             ModelLine(
-                session.names[row],
+                names[row],
                 float(raw[row]),
                 float(estimates.score_se[row] * scale.width),
                 float(np.clip(raw[row] - half[row], scale.lo, scale.hi)),
@@ -222,19 +260,17 @@ def _of_metric(session: Session, run: TaskRun) -> Picture:
             )
             for row in order
         ),
-        bank_items=len(session.bank),
+        bank_items=len(state.available),
         priced=bool((procedure.item_costs != 1.0).any()),
         asked=int(state.answered.sum()),
-        full=len(session.bank) * int((~procedure.known).sum()),
+        full=len(state.available) * int((~procedure.known).sum()),
         decided=outlook.decided,
         required=outlook.required,
         given_up=outlook.given_up,
-        hardest=()
-        if hardest is None or run.stop_reason
-        else (session.names[hardest.a], session.names[hardest.b]),
-        items_left=0 if run.stop_reason else outlook.items_left,
+        hardest=() if hardest is None or view.stop_reason else (names[hardest.a], names[hardest.b]),
+        items_left=0 if view.stop_reason else outlook.items_left,
         seconds_left=None,
-        stop_reason=run.stop_reason,
+        stop_reason=view.stop_reason,
     )
 
 
@@ -518,7 +554,7 @@ class Progress:
             logger.removeHandler(self._handler)
             self._handler = None
 
-    def __call__(self, session: Session, run: TaskRun, event: str) -> None:
+    def __call__(self, contest: Contest, event: str) -> None:
         """Take in an event of the loop; ``answer`` comes from the threads that ask."""
         if event == "answer":
             self._clock.answer()
@@ -526,27 +562,28 @@ class Progress:
         if self._silent:
             return
         if event == "start":
-            self._start(session)
+            self._start(contest)
             return
         if event == "round":
             self._clock.round()
-        self._picture = take_picture(session, run, self._clock.seconds_per_item)
+        self._picture = take_picture(contest, self._clock.seconds_per_item)
         if self._live is None:
-            self._line(self._picture, run.rounds, last=event == "end")
+            self._line(self._picture, contest.rounds, last=event == "end")
 
-    def _start(self, session: Session) -> None:
+    def _start(self, contest: Contest) -> None:
         from rich.text import Text
 
         self._stop(keep=True)
         self._picture, self._clock = None, Clock(self._now)
         self._line_at, self._line_for = -np.inf, (-1, 0)
-        models = len(session.names)
+        first = contest.views[0]
+        models = len(first.terms.names)
         head = (
-            f"{session.docs.name}: {models} model{'' if models == 1 else 's'}, "
-            f"{len(session.bank)} items, ranked by {session.metric} "
-            f"({session.bank.info.response_model})"
+            f"{contest.task}: {models} model{'' if models == 1 else 's'}, "
+            f"{len(first.state.available)} items, ranked by {first.terms.metric} "
+            f"({first.terms.response_model})"
         )
-        for text in (head, *session.notices):
+        for text in (head, *first.notices):
             self.console.print(Text(printable(text)), soft_wrap=not self.console.is_terminal)
         if self._is_screen():
             from rich.live import Live

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from lm_eval_adaptive.report.input import TaskView
+    from lm_eval_adaptive.records.ranking import RankingDocument
+    from lm_eval_adaptive.report.view import TaskView
 
 
 def write_picture(target: Path, views: Sequence[TaskView]) -> Path:
@@ -30,7 +31,7 @@ def write_picture(target: Path, views: Sequence[TaskView]) -> Path:
     Raises:
         UsageError: matplotlib is missing, or there is no ranking to draw yet.
     """
-    drawn = [view.ranking for view in views if view.ranking["ranking"]]
+    drawn = [view.ranking for view in views if view.ranking.ranking]
     if not drawn:
         raise UsageError(
             "--format png draws a ranking, and this run has none yet; --format html shows a run "
@@ -43,7 +44,7 @@ def write_picture(target: Path, views: Sequence[TaskView]) -> Path:
         raise UsageError(
             "--format png needs matplotlib; install it with pip install 'lm-eval-adaptive[report]'"
         ) from error
-    tallest = max(len(ranking["ranking"]) for ranking in drawn)
+    tallest = max(len(ranking.ranking) for ranking in drawn)
     figure = Figure(figsize=(11, len(drawn) * (1.6 + 0.32 * tallest)), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(drawn), 2, squeeze=False)
@@ -61,43 +62,46 @@ def _plain(text: object) -> str:
     return str(text).replace("$", r"\$")
 
 
-def _scores(axes: Any, ranking: Mapping[str, Any]) -> None:
+def _scores(axes: Any, ranking: RankingDocument) -> None:
     """Estimated full scores, best on top."""
-    entries = ranking["ranking"]
+    entries = ranking.ranking
     places = list(range(len(entries), 0, -1))
-    scores = [entry["score"] for entry in entries]
-    low = [entry["score"] - entry["score_ci"][0] for entry in entries]
-    high = [entry["score_ci"][1] - entry["score"] for entry in entries]
+    scores = [entry.score for entry in entries]
+    low = [entry.score - entry.score_ci[0] for entry in entries]
+    high = [entry.score_ci[1] - entry.score for entry in entries]
     axes.errorbar(scores, places, xerr=[low, high], fmt="o", capsize=3)
-    axes.set_yticks(places, [_plain(entry["model"]) for entry in entries])
+    axes.set_yticks(places, [_plain(entry.model) for entry in entries])
     axes.set_ylim(0.4, len(entries) + 0.6)
-    arrow = "higher is better" if ranking["higher_is_better"] else "lower is better"
-    axes.set_xlabel(f"{_plain(ranking['metric'])} on the whole benchmark ({arrow}), 95 % intervals")
-    axes.set_title(_plain(ranking["task"]))
+    arrow = "higher is better" if ranking.higher_is_better else "lower is better"
+    axes.set_xlabel(f"{_plain(ranking.metric)} on the whole benchmark ({arrow}), 95 % intervals")
+    axes.set_title(_plain(ranking.task))
     axes.grid(axis="x", alpha=0.3)
 
 
-def _course(axes: Any, ranking: Mapping[str, Any]) -> None:
+def _course(axes: Any, ranking: RankingDocument) -> None:
     """Estimates against items asked."""
-    for entry in ranking["ranking"]:
-        mine = [step for step in ranking["trace"] if step["model"] == entry["model"]]
-        if not mine or "estimate" not in mine[0]:
+    for entry in ranking.ranking:
+        mine = [step for step in ranking.trace if step.model == entry.model]
+        known = [
+            (step.estimate, step.estimate_half)
+            for step in mine
+            if step.estimate is not None and step.estimate_half is not None
+        ]
+        if not known:
             continue
-        asked = range(1, len(mine) + 1)
-        (line,) = axes.plot(
-            asked, [step["estimate"] for step in mine], label=_plain(entry["model"])
-        )
+        asked = range(1, len(known) + 1)
+        (line,) = axes.plot(asked, [middle for middle, _ in known], label=_plain(entry.model))
         axes.fill_between(
             asked,
-            [step["estimate"] - step["estimate_half"] for step in mine],
-            [step["estimate"] + step["estimate_half"] for step in mine],
+            [middle - half for middle, half in known],
+            [middle + half for middle, half in known],
             alpha=0.12,
             color=line.get_color(),
             linewidth=0,
         )
     axes.set_xlabel("items asked")
-    axes.set_ylabel(_plain(ranking["metric"]))
-    total, share = ranking["items_total"], ranking["fraction"]
+    axes.set_ylabel(_plain(ranking.metric))
+    total, share = ranking.items_total, ranking.fraction
     axes.set_title(f"{total} items asked, {share:.1%} of a full run".replace("%", " %"))
     if axes.lines:
         axes.legend(fontsize="small", frameon=False)

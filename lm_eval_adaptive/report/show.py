@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.run.loop import RunOutcome
+    from lm_eval_adaptive.records.outcome import RunOutcome
+    from lm_eval_adaptive.records.ranking import Entry, PairVerdict, RankingDocument
 
 TOLD_IN_FULL = 4  # models, up to which the sentence tells every pair
 SHORT_NAME = 12  # columns that a shortened name gets at least
@@ -44,8 +45,8 @@ def show_outcome(outcome: RunOutcome, console: Any = None) -> None:
         _line(console, harness_table(task.ranking, task.results, console.width))
         console.print()
         _show_ranking(console, task.ranking)
-        for further in list(task.ranking.get("rankings", {}).values())[1:]:
-            _show_ranking(console, {**task.ranking, **further})
+        for further in task.ranking.further:
+            _show_ranking(console, further)
         _show_files(console, outcome, task.files)
     _show_summary(console, outcome)
 
@@ -65,7 +66,7 @@ def _prose(console: Any, text: str, style: str = "") -> None:
 
 
 def harness_table(
-    ranking: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]], width: int = 1000
+    ranking: RankingDocument, results: Mapping[str, Mapping[str, Any]], width: int = 1000
 ) -> str:
     """The harness's own table, one row per model and metric, with ``adaptive`` as filter.
 
@@ -78,8 +79,8 @@ def harness_table(
     """
     from lm_eval.utils import make_table
 
-    task, metric = ranking["task"], ranking["metric"]
-    names = [entry["model"] for entry in ranking["ranking"]]
+    task, metric = ranking.task, ranking.metric
+    names = ranking.names
 
     def table(labels: Sequence[str]) -> str:
         # The harness sorts rows by key, and takes what is printed from the alias.
@@ -88,12 +89,12 @@ def harness_table(
         found = {
             "results": {
                 key: {"alias": label, **_estimates(entry, metric, results, task)}
-                for key, label, entry in zip(keys, labels, ranking["ranking"], strict=True)
+                for key, label, entry in zip(keys, labels, ranking.ranking, strict=True)
             },
             "higher_is_better": {
                 key: {
                     **results.get(of[key], {}).get("higher_is_better", {}).get(task, {}),
-                    metric: ranking["higher_is_better"],
+                    metric: ranking.higher_is_better,
                 }
                 for key in keys
             },
@@ -114,25 +115,25 @@ def harness_table(
 
 
 def _estimates(
-    entry: Mapping[str, Any], metric: str, results: Mapping[str, Mapping[str, Any]], task: str
+    entry: Entry, metric: str, results: Mapping[str, Mapping[str, Any]], task: str
 ) -> dict[str, Any]:
     """A model's estimates by metric; one that was not asked has the ranking's alone."""
-    table = results.get(entry["model"], {}).get("results", {}).get(task, {})
+    table = results.get(entry.model, {}).get("results", {}).get(task, {})
     found = {key: value for key, value in table.items() if key.endswith(",adaptive")}
     return found or {
-        f"{metric},adaptive": entry["score"],
-        f"{metric}_stderr,adaptive": entry["score_se"],
+        f"{metric},adaptive": entry.score,
+        f"{metric}_stderr,adaptive": entry.score_se,
     }
 
 
-def groups_of(ranking: Mapping[str, Any]) -> list[list[str]]:
+def groups_of(ranking: RankingDocument) -> list[list[str]]:
     """Models in ranking order, in groups: every model beats all of the groups below its own.
 
     Within a group some pairs may be decided as well: ties are not transitive, A and B and likewise
     B and C may be undecided while A beats C.
     """
-    names = [entry["model"] for entry in ranking["ranking"]]
-    tied = {entry["model"]: set(entry["tied_with"]) for entry in ranking["ranking"]}
+    names = ranking.names
+    tied = {entry.model: set(entry.tied_with) for entry in ranking.ranking}
     groups: list[list[str]] = []
     reach = -1  # the last place that a tie of the group so far leads to
     for place, name in enumerate(names):
@@ -143,9 +144,9 @@ def groups_of(ranking: Mapping[str, Any]) -> list[list[str]]:
     return groups
 
 
-def possible_ranks(ranking: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def possible_ranks(ranking: RankingDocument) -> dict[str, tuple[int, int]]:
     """Best and worst rank that the verdicts leave to each model."""
-    names = [entry["model"] for entry in ranking["ranking"]]
+    names = ranking.names
     better = dict.fromkeys(names, 0)  # models that certainly stand above
     worse = dict.fromkeys(names, 0)
     for winner, loser in _decided(ranking):
@@ -154,31 +155,27 @@ def possible_ranks(ranking: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     return {name: (better[name] + 1, len(names) - worse[name]) for name in names}
 
 
-def _pairs(ranking: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _pairs(ranking: RankingDocument) -> list[PairVerdict]:
     """Pairs of models that are in the ranking."""
-    names = {entry["model"] for entry in ranking["ranking"]}
-    return [pair for pair in ranking["pairs"] if pair["a"] in names and pair["b"] in names]
+    names = set(ranking.names)
+    return [pair for pair in ranking.pairs if pair.a in names and pair.b in names]
 
 
-def _decided(ranking: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _decided(ranking: RankingDocument) -> list[tuple[str, str]]:
     """Decided pairs as (winner, loser)."""
-    return [
-        (pair["a"], pair["b"]) if pair["verdict"] == "a" else (pair["b"], pair["a"])
-        for pair in _pairs(ranking)
-        if pair["verdict"] in ("a", "b")
-    ]
+    return [pair.winner_and_loser for pair in _pairs(ranking) if pair.decided]
 
 
-def _show_ranking(console: Any, ranking: Mapping[str, Any]) -> None:
+def _show_ranking(console: Any, ranking: RankingDocument) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    arrow = "↑" if ranking["higher_is_better"] else "↓"
-    title = f"{ranking['task']}: {ranking['metric']} {arrow}"
-    if ranking["filter"] != "none":
-        title = f"{title} ({ranking['filter']})"
-    priced = any(entry["cost"] != entry["items"] for entry in ranking["ranking"])
+    arrow = "↑" if ranking.higher_is_better else "↓"
+    title = f"{ranking.task}: {ranking.metric} {arrow}"
+    if ranking.filter != "none":
+        title = f"{title} ({ranking.filter})"
+    priced = any(entry.cost != entry.items for entry in ranking.ranking)
     table = Table(title=Text(printable(title)), title_justify="left", box=box.HORIZONTALS)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("model", overflow="fold")
@@ -188,20 +185,20 @@ def _show_ranking(console: Any, ranking: Mapping[str, Any]) -> None:
     tied = any(len(group) > 1 for group in groups)
     # Lines stand around ties; between models that are all told apart they would say nothing.
     ends = {a[-1] for a, b in pairwise(groups) if max(len(a), len(b)) > 1}
-    names = [entry["model"] for entry in ranking["ranking"]]
+    names = ranking.names
     labels = dict(zip(names, bare_names(names), strict=True))
     fits = max(map(len, names), default=0) <= console.width - (60 if priced else 50)
-    for entry in ranking["ranking"]:
-        low, high = (f"{each:.4g}" for each in entry["score_ci"])
-        best, worst = ranks[entry["model"]]
+    for entry in ranking.ranking:
+        low, high = (f"{each:.4g}" for each in entry.score_ci)
+        best, worst = ranks[entry.model]
         table.add_row(
             str(best) if best == worst else f"{best}–{worst}",
-            Text(printable(entry["model"]) if fits else labels[entry["model"]]),
-            Text(score_text(entry["score"], entry["score_se"])),
+            Text(printable(entry.model) if fits else labels[entry.model]),
+            Text(score_text(entry.score, entry.score_se)),
             f"{low} – {high}",
-            "known" if entry.get("known") else str(entry["items"]),
-            *([f"{entry['cost']:.4g}"] if priced else []),
-            end_section=entry["model"] in ends,
+            "known" if entry.known else str(entry.items),
+            *([f"{entry.cost:.4g}"] if priced else []),
+            end_section=entry.model in ends,
         )
     console.print(table)
     if tied:
@@ -209,15 +206,15 @@ def _show_ranking(console: Any, ranking: Mapping[str, Any]) -> None:
             console,
             "2–3: any of these ranks is possible; all models above a line beat all below it",
         )
-    for entry in ranking["set_aside"]:
-        _prose(console, f"set aside: {printable(entry['model'])}: {printable(entry['reason'])}")
+    for lost in ranking.set_aside:
+        _prose(console, f"set aside: {printable(lost.model)}: {printable(lost.reason)}")
     _prose(console, sentence(ranking, labels), style="bold")
     wrong = expected_wrong(ranking)
     if wrong:
         _prose(console, wrong)
-    for warning in ranking["warnings"]:
+    for warning in ranking.warnings:
         _prose(console, f"warning: {printable(warning)}")
-    _line(console, f"signature {ranking['signature']}")
+    _line(console, f"signature {ranking.signature}")
 
 
 def _show_files(console: Any, outcome: RunOutcome, files: Sequence[Path]) -> None:
@@ -237,30 +234,30 @@ def _show_summary(console: Any, outcome: RunOutcome) -> None:
     if outcome.summary is None:
         return
     table = Table(
-        title=f"over {len(outcome.summary['tasks'])} tasks", title_justify="left", pad_edge=False
+        title=f"over {len(outcome.summary.tasks)} tasks", title_justify="left", pad_edge=False
     )
     table.add_column("model", overflow="fold")
     for name in ("mean rank", "mean z", "± se", "tasks"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in outcome.summary["summary"]:
+    for row in outcome.summary.summary:
         table.add_row(
-            Text(printable(row["model"])),
-            f"{row['mean_rank']:.2f}",
-            f"{row['mean_z']:+.2f}",
-            f"{row['mean_z_se']:.2f}",
-            str(row["tasks"]),
+            Text(printable(row.model)),
+            f"{row.mean_rank:.2f}",
+            f"{row.mean_z:+.2f}",
+            f"{row.mean_z_se:.2f}",
+            str(row.tasks),
         )
     console.print(table)
     _prose(console, "z: score less the calibration models' mean, in their standard deviations")
     _line(console, f"  {outcome.summary_file}")
 
 
-def expected_wrong(ranking: Mapping[str, Any]) -> str:
+def expected_wrong(ranking: RankingDocument) -> str:
     """How many of the decided pairs are expected to be wrong: the sum of 1 - P; "" without any."""
     chances = [
-        1.0 - pair["p_a_better"] if pair["verdict"] == "a" else pair["p_a_better"]
+        1.0 - pair.p_a_better if pair.verdict == "a" else pair.p_a_better
         for pair in _pairs(ranking)
-        if pair["verdict"] in ("a", "b")
+        if pair.decided
     ]
     if not chances:
         return ""
@@ -268,12 +265,12 @@ def expected_wrong(ranking: Mapping[str, Any]) -> str:
     count = f"{total:.2f}" if total >= 0.005 else "fewer than 0.01"
     pairs = "pair" if len(chances) == 1 else "pairs"
     told = f"{len(chances)} decided {pairs}, of which {count} are expected to be wrong"
-    if ranking.get("bank", {}).get("response_model") == "paired":  # it assumes nothing of them
+    if ranking.bank.response_model == "paired":  # it assumes nothing of them
         return told
     return f"{told}, where the models are like those the bank was calibrated on"
 
 
-def sentence(ranking: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> str:
+def sentence(ranking: RankingDocument, labels: Mapping[str, str] | None = None) -> str:
     """What a person would quote of a ranking.
 
     Up to four models every pair is told; of more, where the first one stands and how many pairs are
@@ -283,36 +280,35 @@ def sentence(ranking: Mapping[str, Any], labels: Mapping[str, str] | None = None
         ranking: A ranking document.
         labels: What to call models, where it is not by their names.
     """
-    entries = ranking["ranking"]
-    labels = labels or {entry["model"]: entry["model"] for entry in entries}
+    entries = ranking.ranking
+    labels = labels or {entry.model: entry.model for entry in entries}
     parts = []
     if len(entries) == 1:
         entry = entries[0]
-        low, high = (f"{each:.4g}" for each in entry["score_ci"])
-        score = score_text(entry["score"], entry["score_se"])
-        parts.append(f"{labels[entry['model']]} scores {score} (95 % interval {low} to {high})")
+        low, high = (f"{each:.4g}" for each in entry.score_ci)
+        score = score_text(entry.score, entry.score_se)
+        parts.append(f"{labels[entry.model]} scores {score} (95 % interval {low} to {high})")
     elif 1 < len(entries) <= TOLD_IN_FULL:
         parts += _every_pair(ranking, labels)
     elif entries:
         parts += _the_first(ranking, labels)
-    asked = f"{ranking['items_total']} items asked"
-    needed = f"{asked}, {percent(ranking['fraction'])} of the answers a full run needs"
-    if ranking["cost_total"] != ranking["items_total"]:
-        needed += f", cost {ranking['cost_total']:.3g} of {ranking['cost_full']:.3g}"
-    return f"{'; '.join([*parts, needed])} (stopped: {ranking['stop_reason']})."
+    asked = f"{ranking.items_total} items asked"
+    needed = f"{asked}, {percent(ranking.fraction)} of the answers a full run needs"
+    if ranking.cost_total != ranking.items_total:
+        needed += f", cost {ranking.cost_total:.3g} of {ranking.cost_full:.3g}"
+    return f"{'; '.join([*parts, needed])} (stopped: {ranking.stop_reason})."
 
 
-def _level(ranking: Mapping[str, Any]) -> str:
+def _level(ranking: RankingDocument) -> str:
     """The level of a verdict, in words."""
-    adaptive = ranking["config"]["adaptive"]
-    level = f"{100.0 * adaptive['confidence']:.4g} % confidence"
-    if adaptive.get("correction") == "holm":
+    level = f"{100.0 * ranking.config.confidence:.4g} % confidence"
+    if ranking.config.correction == "holm":
         return f"{level} for all required pairs together"
-    several = sum(pair["verdict"] in ("a", "b") for pair in _pairs(ranking)) > 1
+    several = sum(pair.decided for pair in _pairs(ranking)) > 1
     return f"{level} each" if several else level
 
 
-def _every_pair(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+def _every_pair(ranking: RankingDocument, labels: Mapping[str, str]) -> list[str]:
     beaten: dict[str, list[str]] = {}
     for winner, loser in _decided(ranking):
         beaten.setdefault(labels[winner], []).append(labels[loser])
@@ -321,18 +317,18 @@ def _every_pair(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[s
     if told:
         parts.append(f"{'; '.join(told)} with {_level(ranking)}")
     for verdict in ("equivalent", "undecided"):
-        alike = [(pair["a"], pair["b"]) for pair in _pairs(ranking) if pair["verdict"] == verdict]
+        alike = [(pair.a, pair.b) for pair in _pairs(ranking) if pair.verdict == verdict]
         if alike:
-            sets = _cliques(alike, [entry["model"] for entry in ranking["ranking"]])
+            sets = _cliques(alike, ranking.names)
             groups = [_listed([labels[name] for name in each]) for each in sets]
             parts.append(f"{', '.join(groups)} are {verdict}")
     parts[-1] += f" after {_items(ranking)}"
     return parts
 
 
-def _the_first(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    first, *others = ranking["ranking"]
-    name, tied = labels[first["model"]], [labels[each] for each in first["tied_with"]]
+def _the_first(ranking: RankingDocument, labels: Mapping[str, str]) -> list[str]:
+    first, *others = ranking.ranking
+    name, tied = labels[first.model], [labels[each] for each in first.tied_with]
     behind = len(others) - len(tied)
     if not tied:
         stands = f"{name} beats all {len(others)} others"
@@ -344,7 +340,7 @@ def _the_first(ranking: Mapping[str, Any], labels: Mapping[str, str]) -> list[st
         stands += f" and beats the other {behind}" if behind > 1 else " and beats the other one"
     pairs = _pairs(ranking)
     counts = {
-        verdict: sum(pair["verdict"] in verdicts for pair in pairs)
+        verdict: sum(pair.verdict in verdicts for pair in pairs)
         for verdict, verdicts in (
             ("decided", ("a", "b")),
             ("equivalent", ("equivalent",)),
@@ -375,9 +371,9 @@ def _cliques(pairs: Sequence[tuple[str, str]], order: Sequence[str]) -> list[lis
     return found + [[a, b] for a, b in pairs if frozenset((a, b)) not in covered]
 
 
-def _items(ranking: Mapping[str, Any]) -> str:
+def _items(ranking: RankingDocument) -> str:
     """How many items the models were asked."""
-    counts = [entry["items"] for entry in ranking["ranking"] if not entry.get("known")] or [0]
+    counts = [entry.items for entry in ranking.ranking if not entry.known] or [0]
     if min(counts) == max(counts):
         return f"{counts[0]} items a model"
     return f"{min(counts)} to {max(counts)} items a model"
@@ -391,7 +387,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def bank_as_json(bank: ItemBank) -> dict[str, Any]:
     """A bank as plain data: its information and one mapping per item."""
-    from dataclasses import asdict
+    from lm_eval_adaptive.core.bank_info import info_to_json
 
     def number(value: float) -> float | None:
         return None if not np.isfinite(value) else float(value)
@@ -399,7 +395,7 @@ def bank_as_json(bank: ItemBank) -> dict[str, Any]:
     return {
         "path": bank.path,
         "sha256": bank.sha256,
-        "info": asdict(bank.info),
+        "info": info_to_json(bank.info),
         "items": [
             {
                 "doc_id": int(bank.doc_id[row]),

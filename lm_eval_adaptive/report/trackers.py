@@ -18,8 +18,9 @@ from lm_eval_adaptive.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lm_eval_adaptive.run.config import HarnessSettings
-    from lm_eval_adaptive.run.loop import RunOutcome
+    from lm_eval_adaptive.host.settings import HarnessSettings
+    from lm_eval_adaptive.records.outcome import RunOutcome
+    from lm_eval_adaptive.records.ranking import PairVerdict, RankingDocument, TraceStep
 
 log = logging.getLogger(__name__)
 
@@ -96,29 +97,32 @@ def _log_model(logger: Any, results: Sequence[Mapping[str, Any]]) -> None:
             logger.log_eval_samples(each["samples"])
 
 
-def _rows(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[Any]]:
-    return [[record.get(column) for column in columns] for record in records]
+def _rows(records: Sequence[PairVerdict | TraceStep], columns: Sequence[str]) -> list[list[Any]]:
+    return [[getattr(record, column) for column in columns] for record in records]
 
 
-def _ranking_rows(ranking: Mapping[str, Any]) -> list[list[Any]]:
-    flat = [
-        {
-            **entry,
-            "score_low": entry["score_ci"][0],
-            "score_high": entry["score_ci"][1],
-            "tied_with": ", ".join(entry["tied_with"]),
-        }
-        for entry in ranking["ranking"]
+def _ranking_rows(ranking: RankingDocument) -> list[list[Any]]:
+    return [
+        [
+            entry.rank,
+            entry.model,
+            entry.score,
+            entry.score_se,
+            *entry.score_ci,
+            entry.items,
+            entry.cost,
+            ", ".join(entry.tied_with),
+        ]
+        for entry in ranking.ranking
     ]
-    return _rows(flat, RANKING_COLUMNS)
 
 
-def _tables(ranking: Mapping[str, Any]) -> dict[str, tuple[Sequence[str], list[list[Any]]]]:
+def _tables(ranking: RankingDocument) -> dict[str, tuple[Sequence[str], list[list[Any]]]]:
     """Columns and rows of what is shown as tables."""
     return {
         "ranking": (RANKING_COLUMNS, _ranking_rows(ranking)),
-        "pairs": (PAIR_COLUMNS, _rows(ranking["pairs"], PAIR_COLUMNS)),
-        "trace": (TRACE_COLUMNS, _rows(ranking["trace"], TRACE_COLUMNS)),
+        "pairs": (PAIR_COLUMNS, _rows(ranking.pairs, PAIR_COLUMNS)),
+        "trace": (TRACE_COLUMNS, _rows(ranking.trace, TRACE_COLUMNS)),
     }
 
 
@@ -132,19 +136,19 @@ def _artifact(module: Any, outcome: RunOutcome) -> Any:
     return artifact
 
 
-def _summary(ranking: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(ranking: RankingDocument) -> dict[str, Any]:
     """What a table of tracker runs can sort and filter by."""
-    task = ranking["task"]
-    decided = [pair for pair in ranking["pairs"] if pair["verdict"] in ("a", "b")]
+    task = ranking.task
+    decided = [pair for pair in ranking.pairs if pair.decided]
     return {
-        f"{task}/first": ranking["ranking"][0]["model"] if ranking["ranking"] else "",
+        f"{task}/first": ranking.ranking[0].model if ranking.ranking else "",
         f"{task}/pairs_decided": len(decided),
-        f"{task}/pairs": len(ranking["pairs"]),
-        f"{task}/items_total": ranking["items_total"],
-        f"{task}/fraction": ranking["fraction"],
-        f"{task}/cost_total": ranking["cost_total"],
-        f"{task}/stop_reason": ranking["stop_reason"],
-        f"{task}/signature": ranking["signature"],
+        f"{task}/pairs": len(ranking.pairs),
+        f"{task}/items_total": ranking.items_total,
+        f"{task}/fraction": ranking.fraction,
+        f"{task}/cost_total": ranking.cost_total,
+        f"{task}/stop_reason": ranking.stop_reason,
+        f"{task}/signature": ranking.signature,
     }
 
 

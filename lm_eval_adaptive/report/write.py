@@ -1,18 +1,20 @@
 """The HTML report: one self-contained page that shows what a run found, or has found so far.
 
 This module owns what stands on the page and in which order, its first words, and the forms a report
-is written in; it imports the page's building blocks, what ``report_input`` gathered, and the
+is written in; it imports the page's building blocks, what ``input`` gathered, and the
 sections. It decides nothing and asks no model.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.report.documents import documents, repeat, warnings
 from lm_eval_adaptive.report.figures import curves, forest, item_map, money, pair_matrix
-from lm_eval_adaptive.report.input import TaskView, direction_of, views_of
+from lm_eval_adaptive.report.input import views_of
 from lm_eval_adaptive.report.page import (
     esc,
     fold_away,
@@ -23,13 +25,17 @@ from lm_eval_adaptive.report.page import (
     write_text,
 )
 from lm_eval_adaptive.report.show import sentence
+from lm_eval_adaptive.report.view import TaskView, direction_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from lm_eval_adaptive.core.bank import ItemBank
-    from lm_eval_adaptive.report.input import Samples
+    from lm_eval_adaptive.records.journal import AnswerRecord
+    from lm_eval_adaptive.records.ranking import RankingDocument
+    from lm_eval_adaptive.report.input import Standings
+    from lm_eval_adaptive.report.view import Samples
 
 HEADLINE_CHARS = 700
 
@@ -45,10 +51,10 @@ STOP_WORDS = {
 
 
 def render_report(
-    ranking: Mapping[str, Any],
+    ranking: RankingDocument,
     *,
     bank: ItemBank | None,
-    answers: Sequence[Mapping[str, Any]],
+    answers: Sequence[AnswerRecord],
     samples: Samples | None = None,
     command: str = "",
     unfinished: bool = False,
@@ -58,7 +64,7 @@ def render_report(
     Args:
         ranking: A ranking document.
         bank: Its bank; None leaves out the item map.
-        answers: The journal's ``answer`` records, in their order.
+        answers: The answers of its journal, in their order.
         samples: Logged samples by model and document id, for prompts and targets.
         command: The command line that repeats the run.
         unfinished: Whether the run is going on or was interrupted.
@@ -77,7 +83,12 @@ FORMS = {
 }
 
 
-def write_report(source: Path, output: Path | None = None, form: str = "html") -> Path:
+def write_report(
+    source: Path,
+    output: Path | None = None,
+    form: str = "html",
+    standings: Standings | None = None,
+) -> Path:
     """Write the report of a run that is finished, going on, or was interrupted; or of a bank.
 
     Reads only: the journal of a run that is going on is not touched.
@@ -87,6 +98,7 @@ def write_report(source: Path, output: Path | None = None, form: str = "html") -
         output: The file to write, or a folder for it; None is ``report.html`` (``report.md``,
             ``ranking.csv``, ``ranking.png``) in the run's folder, and ``NAME.html`` beside a bank.
         form: ``html``, ``md``, ``csv`` or ``png``.
+        standings: What tells how far the tasks are that have no ranking file.
 
     Returns:
         The file written.
@@ -100,7 +112,7 @@ def write_report(source: Path, output: Path | None = None, form: str = "html") -
         raise UsageError(f"--format must be one of {', '.join(FORMS)}; got {form!r}")
     if source.suffix == ".parquet":
         return _write_bank(source, output, form)
-    folder, views = views_of(source)
+    folder, views = views_of(source, standings or (lambda *_: {}))
     target = output or folder
     if target.is_dir():
         target /= FORMS[form]
@@ -141,21 +153,21 @@ def render_markdown(views: Sequence[TaskView]) -> str:
         direction = direction_of(ranking)
         state = " (unfinished)" if view.unfinished else ""
         lines = [
-            f"## {code(ranking['task'])}: {code(ranking['metric'])}, {direction}{state}",
+            f"## {code(ranking.task)}: {code(ranking.metric)}, {direction}{state}",
             "",
             "| rank | model | score | 95 % interval | items | cost | not told apart from |",
             "|---:|:---|---:|:---|---:|---:|:---|",
         ]
-        for entry in ranking["ranking"]:
-            low, high = entry["score_ci"]
-            tied = ", ".join(map(cell, entry["tied_with"])) or "–"
+        for entry in ranking.ranking:
+            low, high = entry.score_ci
+            tied = ", ".join(map(cell, entry.tied_with)) or "–"
             lines.append(
-                f"| {entry['rank']} | {cell(entry['model'])} | {num(entry['score'])} | {num(low)} "
-                f"– {num(high)} | {entry['items']} | {num(entry['cost'])} | {tied} |"
+                f"| {entry.rank} | {cell(entry.model)} | {num(entry.score)} | {num(low)} "
+                f"– {num(high)} | {entry.items} | {num(entry.cost)} | {tied} |"
             )
         lines += ["", _short_headline(view), ""]
-        lines += [f"- {code(each)}" for each in [*view.notes, *ranking["warnings"]]]
-        lines += ["", f"Signature: {code(ranking['signature'])}", ""]
+        lines += [f"- {code(each)}" for each in [*view.notes, *ranking.warnings]]
+        lines += ["", f"Signature: {code(ranking.signature)}", ""]
         parts.append("\n".join(lines))
     return "\n".join(parts)
 
@@ -170,14 +182,14 @@ def render_csv(views: Sequence[TaskView]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["task", "metric", *keys, "score_low", "score_high", "tied_with", "finished"])
     for view in views:
-        for entry in view.ranking["ranking"]:
+        for entry in view.ranking.ranking:
             writer.writerow(
                 [
-                    view.ranking["task"],
-                    view.ranking["metric"],
-                    *(entry[key] for key in keys),
-                    *entry["score_ci"],
-                    "; ".join(entry["tied_with"]),
+                    view.ranking.task,
+                    view.ranking.metric,
+                    *(getattr(entry, key) for key in keys),
+                    *entry.score_ci,
+                    "; ".join(entry.tied_with),
                     not view.unfinished,
                 ]
             )
@@ -186,23 +198,23 @@ def render_csv(views: Sequence[TaskView]) -> str:
 
 def _headline(view: TaskView) -> str:
     ranking = view.ranking
-    asked = f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run"
-    if not ranking["ranking"]:
+    asked = f"{ranking.items_total} items asked, {share(ranking.fraction)} of a full run"
+    if not ranking.ranking:
         return f"{asked}; no estimate yet."
     if view.unfinished:
-        return sentence({**ranking, "stop_reason": "not yet"})
-    return sentence(dict(ranking))
+        return sentence(replace(ranking, stop_reason="not yet"))
+    return sentence(ranking)
 
 
 def _short_headline(view: TaskView) -> str:
     """A sentence without names of pairs, where no model's name may be taken for markup."""
     ranking = view.ranking
-    pairs = ranking["pairs"]
-    told = sum(pair["verdict"] in ("a", "b") for pair in pairs)
-    asked = f"{ranking['items_total']} items asked, {share(ranking['fraction'])} of a full run"
+    pairs = ranking.pairs
+    told = sum(pair.decided for pair in pairs)
+    asked = f"{ranking.items_total} items asked, {share(ranking.fraction)} of a full run"
     if not pairs:
         return f"{asked}."
-    confidence = ranking["config"]["adaptive"]["confidence"]
+    confidence = ranking.config.confidence
     return (
         f"{told} of {len(pairs)} pairs are told apart with {confidence:.0%} confidence each; "
         f"{asked}."
@@ -214,23 +226,23 @@ def _headline_html(view: TaskView) -> str:
     full = _headline(view)
     if len(full) <= HEADLINE_CHARS:
         return f'<p class="headline">{esc(full)}</p>'
-    first = view.ranking["ranking"][0]
-    tied = f", not told apart from {len(first['tied_with'])} other(s)" if first["tied_with"] else ""
-    short = f"{first['model']} stands first{tied}; {_short_headline(view)}"
+    first = view.ranking.ranking[0]
+    tied = f", not told apart from {len(first.tied_with)} other(s)" if first.tied_with else ""
+    short = f"{first.model} stands first{tied}; {_short_headline(view)}"
     return f'<p class="headline">{esc(short)}</p>{fold_away("All pairs in words", para(full))}'
 
 
 def _facts(view: TaskView) -> str:
     ranking = view.ranking
-    needed = [pair for pair in ranking["pairs"] if pair.get("required", True)]
-    decided = sum(pair["verdict"] != "undecided" for pair in needed)
-    reason = ranking["stop_reason"]
+    needed = [pair for pair in ranking.pairs if pair.required]
+    decided = sum(pair.verdict != "undecided" for pair in needed)
+    reason = ranking.stop_reason
     facts = [
-        ("items asked", f"{ranking['items_total']}", f"of {ranking['items_full']} in a full run"),
+        ("items asked", f"{ranking.items_total}", f"of {ranking.items_full} in a full run"),
         (
             "share of a full run",
-            share(ranking["fraction"]),
-            f"cost {num(ranking['cost_total'])} of {num(ranking['cost_full'])}",
+            share(ranking.fraction),
+            f"cost {num(ranking.cost_total)} of {num(ranking.cost_full)}",
         ),
     ]
     if needed:
@@ -272,11 +284,11 @@ def _how_to_read() -> str:
 
 def _task_body(view: TaskView, prefix: str) -> str:
     ranking = view.ranking
-    count = len(ranking["ranking"]) or len(ranking["config"]["models"])
+    count = len(ranking.ranking) or len(ranking.config.models)
     models = "1 model" if count == 1 else f"{count} models"
     direction = direction_of(ranking)
-    filtered = "" if ranking["filter"] == "none" else f" ({ranking['filter']})"
-    metric = f"{ranking['metric']}{filtered}"
+    filtered = "" if ranking.filter == "none" else f" ({ranking.filter})"
+    metric = f"{ranking.metric}{filtered}"
     about = f"{models}, ranked by {metric}{', ' if direction else ''}{direction}"
     banner = (
         '<p class="banner" role="note">Unfinished: this run is going on or was interrupted. What '
@@ -284,9 +296,9 @@ def _task_body(view: TaskView, prefix: str) -> str:
         if view.unfinished
         else ""
     )
-    date = f" · {str(ranking['date'])[:16].replace('T', ' ')}" if ranking.get("date") else ""
+    date = f" · {ranking.date[:16].replace('T', ' ')}" if ranking.date else ""
     head = (
-        f'<header id="{prefix}top"><h1>{esc(ranking["task"])}</h1><p class="s">'
+        f'<header id="{prefix}top"><h1>{esc(ranking.task)}</h1><p class="s">'
         f"{esc(about)}{esc(date)}</p>{banner}{_headline_html(view)}{_facts(view)}</header>"
     )
     parts = (forest, pair_matrix, curves, item_map, money, warnings, documents, repeat)
@@ -296,7 +308,7 @@ def _task_body(view: TaskView, prefix: str) -> str:
 def render_page(views: Sequence[TaskView]) -> str:
     """The page of one or several tasks."""
     bodies = [_task_body(view, f"t{number}-") for number, view in enumerate(views, 1)]
-    names = [str(view.ranking["task"]) for view in views]
+    names = [view.ranking.task for view in views]
     links = "".join(
         f'<a href="#t{number}-top">{esc(name)}</a>' for number, name in enumerate(names, 1)
     )

@@ -1,33 +1,29 @@
 """``--bank none``: a task without calibration.
 
-This module owns what stands in for a bank: a task's documents with the metric's range and
-direction, and the order in which all models are asked them. Inference is ``core.paired``'s; it
-imports the core's shapes and what is known of metrics.
+This module owns what a bank would tell otherwise: the metric's range and direction, and the order
+in which all models are asked the documents. Inference is ``core.paired``'s; it imports the core's
+shapes and what is known of metrics.
 """
 
 from __future__ import annotations
 
 import json
 import numbers
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lm_eval_adaptive.core.bank import BankInfo, ItemBank
 from lm_eval_adaptive.core.paired import spread_order
-from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, TaskError, UsageError
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES, direction
-from lm_eval_adaptive.run.config import metric_and_filter
+from lm_eval_adaptive.host.settings import metric_and_filter
+from lm_eval_adaptive.records.journal import NO_BANK
 
 if TYPE_CHECKING:
     from lm_eval_adaptive.core.paired import SharedOrder
-    from lm_eval_adaptive.core.response import ResponseModelName
     from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
-
-NONE = "none"
 
 
 def is_cold(docs: TaskDocs, adaptive: AdaptiveConfig) -> bool:
@@ -36,7 +32,7 @@ def is_cold(docs: TaskDocs, adaptive: AdaptiveConfig) -> bool:
     Raises:
         UsageError: An option needs a bank, or only makes sense without one.
     """
-    cold = adaptive.bank_for(docs.name) == NONE
+    cold = adaptive.bank_for(docs.name) == NO_BANK
     if not cold:
         for name in ("range", "stratify"):
             if getattr(adaptive, name) is not None:
@@ -54,49 +50,19 @@ def is_cold(docs: TaskDocs, adaptive: AdaptiveConfig) -> bool:
     return True
 
 
-def documents_as_bank(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
-    """A task's documents in the shape of a bank, with no calibration in it.
+def measure_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> tuple[str, str, ScoreScale]:
+    """What to rank by: metric, filter, and the metric's range and direction.
 
     Raises:
         UsageError: The metric, the filter or the range is not known.
         TaskError: The task does not tell whether more is better.
+        DataError: It has no documents.
     """
     metric, filter_name = _metric_of(docs, adaptive)
-    n = len(docs)
-    if not n:
+    if not len(docs):
         raise DataError(f"task {docs.name} has no documents")
-    nothing = np.full(n, np.nan)
-    info = BankInfo(
-        task=docs.name,
-        metric=metric,
-        filter=filter_name,
-        scale=ScoreScale(*_range_of(docs, adaptive, metric), _higher_is_better(docs, metric)),
-        range_source="declared",
-        response_model=cast("ResponseModelName", "paired"),
-        parameters={},
-        models=(),
-        task_version=docs.version,
-    )
-    return ItemBank(
-        info=info,
-        parameters=ItemParameters(
-            info.response_model, np.zeros(n), np.ones(n), np.ones(n), np.zeros((n, 2, 2))
-        ),
-        content_hash=tuple(docs.keys),
-        doc_id=np.arange(n),
-        doc_hash=("",) * n,
-        prompt_hash=("",) * n,
-        kept=np.ones(n, dtype=bool),
-        reason=("",) * n,
-        n_scores=np.zeros(n, dtype=np.int_),
-        mean_score=nothing,
-        item_rest_correlation=nothing,
-        input_tokens=nothing,
-        output_tokens=nothing,
-        scores=np.zeros((0, n)),
-        sha256=NONE,
-        path=NONE,
-    )
+    scale = ScoreScale(*_range_of(docs, adaptive, metric), _higher_is_better(docs, metric))
+    return metric, filter_name, scale
 
 
 def shared_order(docs: TaskDocs, adaptive: AdaptiveConfig, seed: int) -> SharedOrder:

@@ -1,36 +1,42 @@
-"""The journal: everything that happened in a run, one JSON line each, safe on disk.
+"""The journal of a run that goes on: where an answer becomes durable.
 
-This module owns the file ``journal.jsonl`` and the meaning of its lines; it imports the standard
-library only. The journal is the truth: a run is a function of the answers in it, and a run that was
-killed goes on by doing it all again with the answers that are there. Lines are appended and never
-changed; several threads may write. Types of lines:
-
-``run``       first line: schema, configuration, command line.
-``round``     what is about to be asked, decided before anything of it is sent.
-``answer``    a model's answer to a document, with all its metric values, its score, or the problem
-              for which the document is left out for all models.
-``failed``    a model that was set aside, with the reason.
-``resumed``   the run went on from here after an interruption.
-``end``       a task is finished, with the stop reason.
+This module owns the writing of ``journal.jsonl``; what its lines say, and their reader, are
+``records.journal``'s. The journal is the truth: a run is a function of the answers in it, and a run
+that was killed goes on by doing it all again with the answers that are there. Lines are appended
+and never changed; several threads may write.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.records.journal import (
+    NAME,
+    AnswerRecord,
+    Header,
+    JournalFile,
+    Record,
+    ResumedRecord,
+    as_data,
+    read_journal,
+    written,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
 
-SCHEMA = 1
-NAME = "journal.jsonl"
+    from lm_eval_adaptive.records.journal import RunHead
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -46,18 +52,12 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
 
-    def write(self, kind: str, **record: Any) -> dict[str, Any]:
-        """Append one line and hand it to the operating system.
-
-        Returns:
-            The record as a reader of the journal would see it.
-        """
-        line = json.dumps({"type": kind, **record}, ensure_ascii=False)
+    def write(self, record: Record) -> None:
+        """Append one line and hand it to the operating system."""
+        line = written(record)
         with self._lock:
             self._file.write(line + "\n")
             self._file.flush()
-        found: dict[str, Any] = json.loads(line)
-        return found
 
     def sync(self) -> None:
         """Wait until everything written is on disk."""
@@ -79,51 +79,81 @@ class Journal:
         self.close()
 
 
-def read_journal(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """All records of a journal, and notices.
-
-    A last line that was cut off in the middle is dropped with a notice; :func:`mend_journal` cuts
-    it off the file before a run goes on.
+def begin(folder: Path, head: RunHead, command: Sequence[str]) -> tuple[Journal, JournalFile]:
+    """Start a journal; that of a finished run in the folder is kept under another name.
 
     Raises:
-        DataError: There is no journal, it is of another schema, or a line before the last is
-            damaged.
+        UsageError: The folder holds a run that is not finished.
     """
-    if not path.is_file():
-        raise DataError(
-            f"no {NAME} in {path.parent}; --resume takes the --output_path of an adaptive run"
-        )
-    records: list[dict[str, Any]] = []
-    notices: list[str] = []
-    *whole, rest = path.read_bytes().split(b"\n")
-    if rest:
-        notices.append(
-            f"dropped a half-written last line of {path.name} (line {len(whole) + 1}); its "
-            "document will be asked again"
-        )
-    for number, line in enumerate(whole, start=1):
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
+    path = folder / NAME
+    if path.exists():
+        _put_away(path)
+    journal = Journal(path)
+    header = Header(config=head, command=tuple(command))
+    journal.write(header)
+    journal.sync()
+    return journal, JournalFile(path, header)
+
+
+def go_on(folder: Path, head: RunHead) -> tuple[Journal, JournalFile]:
+    """Open the journal of an interrupted run, and tell what it holds.
+
+    Raises:
+        DataError: It cannot be read, or the run was another.
+    """
+    path = folder / NAME
+    held = read_journal(path)
+    for notice in held.notices:
+        log.warning(notice)
+    check_same(as_data(held.header.config), as_data(head))
+    _mend(path)
+    journal = Journal(path)
+    journal.write(
+        ResumedRecord(answers=sum(isinstance(each, AnswerRecord) for each in held.records))
+    )
+    return journal, held
+
+
+def plain(value: Any) -> Any:
+    """Options as a journal gives them back: what JSON has no shape for becomes text."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def check_same(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> None:
+    """Refuse to resume a run under another configuration, naming the first difference.
+
+    Raises:
+        DataError: Something differs.
+    """
+    for key in sorted({*then, *now}):
+        old, new = then.get(key), now.get(key)
+        name = f"{path}{key}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            check_same(old, new, f"{name}.")
+        elif old != new:
             raise DataError(
-                f"{path} line {number} is damaged ({error}); restore the file from a copy, or "
-                "start anew with another --output_path"
-            ) from error
-    if not records or records[0].get("type") != "run":
-        raise DataError(
-            f"{path} does not start with a run's configuration; it is no journal of an adaptive run"
-        )
-    if records[0].get("schema") != SCHEMA:
-        raise DataError(
-            f"{path} has schema {records[0].get('schema')}, this version reads schema {SCHEMA}; "
-            "resume it with the version that wrote it"
-        )
-    return records, notices
+                f"--resume: {name} was {old!r} when the run began and is {new!r} now; resume with "
+                "the original settings (--resume DIR alone takes them all), or start a new run"
+            )
 
 
-def mend_journal(path: Path) -> None:
+def _mend(path: Path) -> None:
     """Cut a half-written last line off the file, so that appending goes on from a whole line."""
     whole = path.read_bytes().rpartition(b"\n")
     if whole[2]:
         with path.open("r+b") as file:
             file.truncate(len(whole[0]) + 1)
+
+
+def _put_away(path: Path) -> None:
+    """Keep an earlier run's journal under another name; refuse when that run is unfinished."""
+    held = read_journal(path)
+    if set(held.header.config.tasks) - set(held.stop_reasons()):
+        raise UsageError(
+            f"{path.parent} holds an unfinished run; go on with --resume {path.parent}, or choose "
+            "another --output_path"
+        )
+    number = 1
+    while (kept := path.with_name(f"journal_{number}.jsonl")).exists():
+        number += 1
+    path.rename(kept)

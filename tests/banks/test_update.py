@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.core import growing
@@ -16,10 +17,10 @@ from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.growing import extend
 from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.errors import BankError, DataError, UsageError
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 # --- from runs of the harness
@@ -82,10 +83,10 @@ def test_abilities_of_added_models_are_the_run_s_estimates_not_means_of_chosen_i
 
 
 def test_provenance_tells_what_was_added_to_which_bank(grown, toy_bank):
-    (update,) = grown.info.provenance["updates"]
-    assert update["bank_sha256"] == ItemBank.load(toy_bank).sha256
-    assert update["models"] == sorted(toy.RANKED)
-    assert len(grown.info.provenance["sources"]) == 8 + 3
+    (update,) = grown.info.provenance.updates
+    assert update.bank_sha256 == ItemBank.load(toy_bank).sha256
+    assert list(update.models) == sorted(toy.RANKED)
+    assert len(grown.info.provenance.sources) == 8 + 3
 
 
 def test_a_grown_bank_ranks_and_grows_again(grown, tmp_path):
@@ -102,7 +103,7 @@ def test_a_grown_bank_ranks_and_grows_again(grown, tmp_path):
     options = CalibrateOptions(update=grown.path, samples=(str(tmp_path / "run"),))
     again = calibrate_from(options)
     assert len(again.info.models) == 13
-    assert len(again.info.provenance["updates"]) == 2
+    assert len(again.info.provenance.updates) == 2
 
 
 def test_the_command_line_adds_and_shows(toy_bank, ranked, tmp_path, capsys):
@@ -211,7 +212,7 @@ def adaptively(bank, scores, items):
     for first in range(0, len(scores), 4):
         rows = slice(first, first + 4)
         config = ProcedureConfig(items_per_model=items, round_size=None)
-        procedure = Procedure(bank, [1.0] * 4, config)
+        procedure = Procedure.for_bank(bank, [1.0] * 4, config)
         state, _ = procedure.run(
             lambda row, chosen, own=scores[rows]: [float(own[row, item]) for item in chosen]
         )
@@ -236,7 +237,7 @@ def test_difficulties_stay_unbiased_where_items_were_chosen_and_plain_means_bias
         old, new = world(np.random.default_rng(seed))
         bank = calibrate(matrix("c", old), task="t", metric="m", score_range=(0.0, 1.0))
         # By information, whatever the bank would choose: random items bias nothing.
-        bank = replace(bank, info=replace(bank.info, selector="fisher", correction={}))
+        bank = replace(bank, info=replace(bank.info, selector="fisher", correction=None))
         part = adaptively(bank, new, 15)
         asked = np.isfinite(part).sum(axis=0) >= 5
         whole = expected_scores(extend(bank, matrix("n", new)))

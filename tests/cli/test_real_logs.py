@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lm_eval_adaptive.cli.main import main
-from lm_eval_adaptive.run.journal import read_journal
 from tests.support import toy
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def test_every_asked_document_has_the_logs_id_and_value(finished):
             for metric in ("bleu_max", "bleu_acc", "bleu_diff"):
                 assert row[metric] == pytest.approx(then[metric], rel=1e-12, abs=1e-9)
             asked += 1
-    records, _ = read_journal(out / "journal.jsonl")
+    records = toy.journal(out)
     assert asked == sum(record["type"] == "answer" for record in records) > 40
     raw = {(r["model"], r["doc_id"]): r["raw_score"] for r in records if r["type"] == "answer"}
     for (name, doc_id), value in raw.items():

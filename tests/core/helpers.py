@@ -9,9 +9,12 @@ from hypothesis import settings
 from scipy.special import expit
 from scipy.stats import binom, norm
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
+from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix
+from lm_eval_adaptive.core.paper import PaperPosterior
 from lm_eval_adaptive.core.response import RESPONSE_MODELS, ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale
 
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from lm_eval_adaptive.core.procedure import Procedure, RunState
+    from lm_eval_adaptive.core.procedure import Procedure
+    from lm_eval_adaptive.core.state import RunState
 
 ALL_MODELS = RESPONSE_MODELS
 # The same examples on every machine, and no time limit on a loaded one.
@@ -63,6 +67,14 @@ def global_parameters(items: ItemParameters, **changes: float) -> dict[str, floa
             "largest_step": 0.0,
         }
     return {**found, **changes}
+
+
+def posterior_under(
+    items: ItemParameters, parameters: dict[str, float]
+) -> PaperPosterior | BernoulliPosterior:
+    """The posterior of items whose models are inferred one at a time."""
+    found = PaperPosterior if items.model == "paper-1pl" else BernoulliPosterior
+    return found(items, parameters)
 
 
 def random_items(model: str, n: int, rng: np.random.Generator) -> ItemParameters:

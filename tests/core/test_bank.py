@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lm_eval_adaptive.core.bank import METADATA_KEY, SCHEMA, BankInfo, ItemBank
+from lm_eval_adaptive.core.bank import METADATA_KEY, ItemBank
+from lm_eval_adaptive.core.bank_info import SCHEMA, BankInfo, Provenance, Source, Update
 from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.correction import Correction, HeldOutErrors
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale
@@ -46,8 +48,24 @@ def full_bank(model="robust-2pl"):
         dataset_name="en-cs",
         split="test",
         num_fewshot=3,
-        correction={"slope": 1.1, "folds": [1, 2]},
-        provenance={"date": "2026-01-02", "files": {"a.jsonl": "ff"}},
+        correction=Correction(
+            log_scale=0.1,
+            misfit=1.2,
+            misfit_sd=0.3,
+            models=9,
+            order_gain=-0.01,
+            slopes_again=(0.2, 1.3),
+            lengths={
+                length: HeldOutErrors(0.1, 0.2, 0.9, 0.95, 24) for length in (10, 20, 40, 80, 160)
+            },
+            slopes=(0.2, 1.0),
+        ),
+        provenance=Provenance(
+            date="2026-01-02",
+            lm_eval="0.4.13",
+            sources=(Source("a.jsonl", "ff"),),
+            updates=(Update("ee", "2026-01-03", ("c02",)),),
+        ),
         clipped=0.25,
         licence="CC BY 4.0",
         notices=("one", "two"),

@@ -16,10 +16,9 @@ from scipy.stats import norm, pearsonr, spearmanr
 
 from lm_eval_adaptive.core.build import calibrate, choose_response_model, refit
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means, correlations
-from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.ranker import allocation_value, probability_better
 from lm_eval_adaptive.core.response import expected_score
-from lm_eval_adaptive.core.sampler import FisherSampler
+from lm_eval_adaptive.core.sampler import WorthSampler
 from lm_eval_adaptive.errors import DataError, UsageError
 from tests.core.helpers import (
     ALL_MODELS,
@@ -27,6 +26,7 @@ from tests.core.helpers import (
     draw_scores,
     make_items,
     matrix_of,
+    posterior_under,
     quick,
     random_items,
     standard_abilities,
@@ -106,7 +106,7 @@ def test_the_whole_paper_in_decimal_arithmetic():
     assert fit.kept.tolist() == [each >= 0 for each in GOLDEN["correlation"]]
     assert not fit.kept.all()
 
-    posterior = Posterior(fit.items, fit.parameters)
+    posterior = posterior_under(fit.items, fit.parameters)
     responses = np.full((2, len(fit.kept)), np.nan)
     for row, model in enumerate(GOLDEN["ranked"]):
         for item, score in model["asked"].items():
@@ -115,7 +115,7 @@ def test_the_whole_paper_in_decimal_arithmetic():
     np.testing.assert_allclose(found.theta, [m["theta"] for m in GOLDEN["ranked"]], rtol=1e-8)
     np.testing.assert_allclose(found.theta_se, [m["se"] for m in GOLDEN["ranked"]], rtol=1e-8)
     np.testing.assert_allclose(
-        posterior.item_information(found.weights, found.theta),
+        [posterior.worth(found).worth(row) for row in range(2)],
         [m["information"] for m in GOLDEN["ranked"]],
         rtol=1e-8,
     )
@@ -123,10 +123,9 @@ def test_the_whole_paper_in_decimal_arithmetic():
     assert p[0, 1] == pytest.approx(GOLDEN["p_first_better"], rel=1e-8)
     value = allocation_value(found.level_se**2, np.array([3, 2]), np.array(GOLDEN["costs"]))
     np.testing.assert_allclose(value, GOLDEN["value"], rtol=1e-8)
-    sampler = FisherSampler(posterior)
-    for row, model in enumerate(GOLDEN["ranked"]):
-        free = fit.kept & ~np.isfinite(responses[row])
-        assert sampler.pick(row, found, free, [], 1) == [model["next_item"]]
+    free = fit.kept & ~np.isfinite(responses)
+    chosen = WorthSampler(posterior).choose({0: 1, 1: 1}, found, free)
+    assert chosen == {row: [model["next_item"]] for row, model in enumerate(GOLDEN["ranked"])}
 
 
 # --- means and correlations
@@ -327,7 +326,7 @@ def test_the_link_of_the_paper_gives_back_the_mean_scores_of_the_calibration_mod
     rng = np.random.default_rng(27)
     scores = draw_scores(random_items("paper-1pl", 60, rng), rng.normal(size=12), rng)
     fit = calibrate_items(scores, "paper-1pl")
-    found = Posterior(fit.items, fit.parameters).estimate(scores)
+    found = posterior_under(fit.items, fit.parameters).estimate(scores)
     off = found.score - scores.mean(axis=1)
     assert np.abs(off).max() < 0.05
     assert (np.abs(off) < 3.0 * fit.parameters["score_sd"] + 1e-9).all()

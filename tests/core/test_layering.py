@@ -39,7 +39,8 @@ for name in names:
 
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
 rng = np.random.default_rng(0)
 b, theta = rng.normal(size=60), np.linspace(-2, 2, 9)
 scores = 1 / (1 + np.exp(b - theta[:, None])) + rng.normal(0, 0.05, (9, 60))
@@ -47,7 +48,7 @@ matrix = ScoreMatrix(tuple("abcdefghi"), tuple(map(str, range(60))), scores)
 reasons = []
 for model in ("robust-2pl", "paper-1pl"):
     bank = calibrate(matrix, task="t", metric="m", response_model=model)
-    procedure = Procedure(bank, [1.0, 1.0], ProcedureConfig())
+    procedure = Procedure.for_bank(bank, [1.0, 1.0], ProcedureConfig())
     state, stop = procedure.run(lambda m, items: [bank.scores[[0, 8][m], i] for i in items])
     reasons.append((stop.reason, procedure.pairs(state)[0].a))
 import json, sys
@@ -145,4 +146,4 @@ def test_no_file_of_the_core_names_the_harness(path):
 
 
 def test_there_is_a_core_to_look_at():
-    assert {"bank.py", "posterior.py", "procedure.py"} <= {path.name for path in MODULES}
+    assert {"bank.py", "inference.py", "procedure.py"} <= {path.name for path in MODULES}

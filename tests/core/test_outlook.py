@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from lm_eval_adaptive.core.outlook import look_ahead
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Stop
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import DecisionRule
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.state import Stop
 from tests.core.helpers import draw_scores, make_bank, random_items
 
 
@@ -15,7 +17,9 @@ def setting(model="robust-2pl", theta=(1.0, 0.3, 0.2, -1.0), items=300, **rules)
     rng = np.random.default_rng(3)
     parameters = random_items(model, items, rng)
     scores = draw_scores(parameters, np.asarray(theta), rng)
-    procedure = Procedure(make_bank(parameters), np.ones(len(theta)), ProcedureConfig(**rules))
+    procedure = Procedure.for_bank(
+        make_bank(parameters), np.ones(len(theta)), ProcedureConfig(**rules)
+    )
     return procedure, scores
 
 

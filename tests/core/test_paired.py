@@ -16,9 +16,11 @@ from lm_eval_adaptive.core.paired import (
     mean_interval,
     spread_order,
 )
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Round
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import DecisionRule
-from tests.core.helpers import make_bank, make_items, play, quick
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.state import Round
+from tests.core.helpers import play, quick
 
 # --- orders
 
@@ -171,10 +173,9 @@ def test_intervals_of_scores_cover_at_every_look_and_end_in_the_truth():
 
 def procedure_of(scores, rule=None, seed=0, **config):
     m, n = scores.shape
-    bank = make_bank(make_items("robust-2pl", np.zeros(n)))
     order = spread_order(None, n, np.random.default_rng(seed))
     rules = ProcedureConfig(rule=rule or DecisionRule(), **config)
-    return Procedure(bank, [1.0] * m, rules, order=order)
+    return Procedure.for_order(order, [1.0] * m, rules)
 
 
 def models(gaps, n=400, seed=1):
@@ -189,7 +190,7 @@ def test_all_models_are_asked_the_same_documents_in_the_order_drawn():
     state, _ = play(procedure, scores)
     asked = np.isfinite(state.responses)
     for row in asked:
-        prefix = procedure.posterior.order.items[: row.sum()]
+        prefix = procedure.inference.order.items[: row.sum()]
         assert set(np.flatnonzero(row)) == set(prefix)
     assert asked[2].sum() < asked[0].sum() == asked[1].sum() == 60
 
@@ -209,7 +210,7 @@ def test_a_pair_is_decided_when_the_p_value_is_below_the_level_and_not_before():
     scores = models([0.0, 0.12])
     procedure = procedure_of(scores, max_items=200)
     state = procedure.start()
-    order = procedure.posterior.order
+    order = procedure.inference.order
     sizes = np.ones(len(order.items), dtype=int)
     for k, item in enumerate(order.items[:80], start=1):
         for row in (0, 1):

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import expit, log_expit
 
+from lm_eval_adaptive.core.bernoulli import ability_grid
 from lm_eval_adaptive.core.calibration import calibrate_items
-from lm_eval_adaptive.core.posterior import Posterior, ability_grid
 from lm_eval_adaptive.core.response import information
 from tests.core.helpers import (
     coverage_is_plausible,
     draw_scores,
     global_parameters,
     make_items,
+    posterior_under,
     quick,
     random_items,
 )
@@ -29,7 +30,7 @@ MODELS = ("paper-1pl", "bernoulli-2pl")
 
 
 def posterior_of(items, **changes):
-    return Posterior(items, global_parameters(items, **changes))
+    return posterior_under(items, global_parameters(items, **changes))
 
 
 def some_responses(rng, models, n, share=0.5):
@@ -146,7 +147,7 @@ def test_models_and_items_may_come_in_any_order(model, seed):
     rows, columns = rng.permutation(4), rng.permutation(12)
     one = posterior_of(items).estimate(scores)
     parameters = global_parameters(items)
-    other = Posterior(items.take(columns), parameters).estimate(scores[rows][:, columns])
+    other = posterior_under(items.take(columns), parameters).estimate(scores[rows][:, columns])
     for name in ("theta", "theta_se", "score", "score_se", "level", "level_se"):
         np.testing.assert_allclose(
             getattr(other, name), getattr(one, name)[rows], rtol=1e-7, atol=1e-9, err_msg=name
@@ -230,19 +231,23 @@ def test_expected_precision_grows_with_the_number_of_answers(model):
     assert spread[0] > spread[1] > spread[2]
 
 
-def test_item_information_is_averaged_over_the_posterior_but_taken_at_thetas_mode_in_the_paper():
-    for model in MODELS:
-        items = random_items(model, 5, np.random.default_rng(8))
-        posterior = posterior_of(items)
-        if model == "paper-1pl":
-            found = posterior.item_information(None, np.array([0.7]))
-            np.testing.assert_allclose(found, information(np.array([0.7]), items))
-            continue
-        weights = np.zeros((1, len(posterior.grid)))
-        weights[0, [130, 160]] = 0.5
-        ends = information(posterior.grid[[130, 160]], items)
-        found = posterior.item_information(weights, posterior.grid[[130]])
-        np.testing.assert_allclose(found[0], ends.mean(axis=0))
+def test_worth_is_information_averaged_over_the_posterior():
+    items = random_items("bernoulli-2pl", 5, np.random.default_rng(8))
+    posterior = posterior_of(items)
+    weights = np.zeros((1, len(posterior.grid)))
+    weights[0, [130, 160]] = 0.5
+    ends = information(posterior.grid[[130, 160]], items)
+    beliefs = replace(posterior.estimate(np.full((1, 5), np.nan)), weights=weights)
+    np.testing.assert_allclose(posterior.worth(beliefs).worth(0), ends.mean(axis=0))
+
+
+def test_the_papers_worth_is_information_at_its_mode_whatever_was_chosen():
+    items = random_items("paper-1pl", 5, np.random.default_rng(8))
+    posterior = posterior_of(items)
+    beliefs = replace(posterior.estimate(np.full((1, 5), np.nan)), theta=np.array([0.7]))
+    worth = posterior.worth(beliefs)
+    worth.ask(3, [0])
+    np.testing.assert_allclose(worth.worth(0), information(np.array([0.7]), items)[0])
 
 
 # --- models beyond all that calibrated
@@ -272,7 +277,7 @@ def test_models_far_beyond_the_calibration_models_do_not_pile_up_at_the_grids_en
         asked[row, :300] = rng.permutation(np.arange(300) < round(each * 300))
     if flip:
         asked = 1.0 - asked
-    found = Posterior(fit.items, fit.parameters).estimate(asked)
+    found = posterior_under(fit.items, fit.parameters).estimate(asked)
     expected = 1.0 - share if flip else share
     assert np.abs(found.theta[1:]).min() > 4.5  # beyond the end of a grid of +-4
     np.testing.assert_allclose(found.score, expected, atol=0.01)
@@ -314,7 +319,7 @@ def test_full_score_intervals_cover_after_calibration_on_simulated_models(count)
     scores = draw_scores(true_items, rng.normal(0.0, 1.0, 200), rng)
     asked = scores.copy()
     asked[:, count:] = np.nan
-    found = Posterior(fit.items, fit.parameters).estimate(asked)
+    found = posterior_under(fit.items, fit.parameters).estimate(asked)
     # The posterior's own error; that of the intervals is wider, for models unlike all known ones.
     off = np.abs(found.score - scores.mean(axis=1)) / found.level_se
     assert (found.score_se > found.level_se).all()

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binom
 
-from lm_eval_adaptive.core.procedure import Ask, Procedure, ProcedureConfig, Round, RunState, Stop
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import DecisionRule
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.state import Ask, Round, RunState, Stop
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import (
     ALL_MODELS,
@@ -50,7 +52,7 @@ def twins(bank, theta=0.1, count=2):
 
 def procedure_of(bank, costs=(1.0, 1.0), **config):
     # Models that answer alike would be given up at once: futility has tests of its own.
-    return Procedure(bank, costs, ProcedureConfig(**{"futility": 0.0, **config}))
+    return Procedure.for_bank(bank, costs, ProcedureConfig(**{"futility": 0.0, **config}))
 
 
 def same(one, other):
@@ -497,7 +499,7 @@ def wrong_decisions(kind, runs=100):
     wrong = 0
     for _ in range(runs):
         scores = draw_scores(bank.parameters, [-0.1, 0.1], rng)
-        procedure = kind(bank, (1.0, 1.0), ProcedureConfig(max_items=40, round_size=10))
+        procedure = kind.for_bank(bank, (1.0, 1.0), ProcedureConfig(max_items=40, round_size=10))
         state, reason = play(procedure, scores)
         level = procedure.estimate(state).level
         wrong += reason == "decided" and level[0] > level[1]
@@ -543,7 +545,7 @@ def verdicts_of_runs(runs, kind, **rules):
     called = wrong = 0
     for bank, scores in runs:
         config = ProcedureConfig(max_items=60, round_size=None, batch=5, **rules)
-        procedure = kind(bank, np.ones(len(scores)), config)
+        procedure = kind.for_bank(bank, np.ones(len(scores)), config)
         state, _ = play_state(procedure, scores)
         truth = scores.mean(axis=1)
         for pair in procedure.pairs(state):
@@ -573,7 +575,7 @@ def test_the_best_model_is_the_best_where_top_1_is_asked_for(factor_runs):
         for bank, scores in factor_runs:
             rule = DecisionRule(pairs="top:1", correction="holm")
             config = ProcedureConfig(rule=rule, max_items=100, round_size=None, batch=5)
-            procedure = kind(bank, np.ones(4), config)
+            procedure = kind.for_bank(bank, np.ones(4), config)
             state, stop = play_state(procedure, scores)
             if stop.reason == "decided":
                 decided += 1
@@ -600,7 +602,7 @@ def families_with_a_call(runs, correction):
     for _ in range(runs):
         scores = draw_scores(bank.parameters, np.zeros(5), rng)
         config = ProcedureConfig(rule=rule, items_per_model=30, sampler="random", round_size=30)
-        procedure = Procedure(bank, np.ones(5), config)
+        procedure = Procedure.for_bank(bank, np.ones(5), config)
         state, _ = play_state(procedure, scores)
         found += any(pair.verdict != "undecided" for pair in procedure.pairs(state))
     return found

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_adaptive.core.posterior import Estimates
+from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.ranker import (
     DecisionRule,
     allocation_value,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
 from lm_eval_adaptive.core.reliability import population, reliability
 from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.core.scale import ScoreScale

@@ -12,10 +12,13 @@ from scipy.stats import binom
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate, refit
+from lm_eval_adaptive.core.correction import Correction
+from lm_eval_adaptive.core.crossvalidation import cross_validated_correction
 from lm_eval_adaptive.core.joint import full_scores
 from lm_eval_adaptive.core.pooled import from_plain_means
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
-from lm_eval_adaptive.core.robust import RobustPosterior, cross_validated_correction
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.robust import RobustPosterior
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.widening import lack_of_models
 from tests.core.helpers import (
     FactorBenchmark,
@@ -76,7 +79,7 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     cov = (covs[0] + covs[1]) / 2 * np.sqrt(np.outer(phi, phi))
     np.testing.assert_allclose(found.level_cov, cov)
     log_length = np.log(np.maximum(n, 5) / 20)
-    scale = bank.info.correction["log_scale"]
+    scale = bank.info.correction.log_scale
     lack = 1 / 14 - 1 / 17  # 14 models calibrated
     mean = np.mean([model.mean_score for model in bank.info.models])
     extra = np.exp(-5.6 - 0.45 * log_length) * (found.score - mean) ** 2 + np.exp(-0.5) * dv**2
@@ -95,7 +98,7 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
 def test_the_banks_own_factor_widens_scores_by_itself_and_pairs_by_its_root(bank, posterior):
     rng = np.random.default_rng(3)
     responses = some_answers(rng)
-    info = replace(bank.info, correction={"log_scale": bank.info.correction["log_scale"] + 0.5})
+    info = replace(bank.info, correction=Correction(bank.info.correction.log_scale + 0.5))
     wider = RobustPosterior(replace(bank, info=info)).estimate(responses)
     found = posterior.estimate(responses)
     np.testing.assert_allclose(wider.score, found.score)
@@ -196,7 +199,7 @@ def test_score_intervals_cover_and_half_of_them_do_not():
     inside = halved = 0
     for _ in range(12):
         made = FactorBenchmark(rng, 100)
-        procedure = Procedure(
+        procedure = Procedure.for_bank(
             made.bank(rng), np.ones(10), ProcedureConfig(items_per_model=20, round_size=None)
         )
         scores = made.draw(rng.normal(size=10), rng)
@@ -217,7 +220,7 @@ def test_intervals_from_a_bank_of_four_models_cover_and_would_not_with_the_error
     for _ in range(12):
         made = FactorBenchmark(rng, 100, loading=0.12)
         config = ProcedureConfig(items_per_model=20, round_size=None)
-        procedure = Procedure(made.bank(rng, 4), np.ones(10), config)
+        procedure = Procedure.for_bank(made.bank(rng, 4), np.ones(10), config)
         scores = made.draw(rng.normal(size=10), rng)
         state, _ = procedure.run(lambda row, items, y=scores: y[row, list(items)].tolist())
         found = procedure.estimate(state)
@@ -268,8 +271,8 @@ def test_a_bank_from_very_few_models_ranks_from_end_to_end(models, kind):
     if kind == "binary":
         scores, new = (scores > 0.5).astype(float), (new > 0.5).astype(float)
     bank = bank_of(scores, response_model="robust-2pl")
-    assert bank.info.correction == {}
-    procedure = Procedure(bank, np.ones(2), ProcedureConfig(max_items=50, round_size=5))
+    assert bank.info.correction is None
+    procedure = Procedure.for_bank(bank, np.ones(2), ProcedureConfig(max_items=50, round_size=5))
     state, stop = procedure.run(lambda row, items: new[row, list(items)].tolist())
     assert stop.reason == "decided"
     (pair,) = procedure.pairs(state)
@@ -289,7 +292,7 @@ def test_scores_of_exactly_0_and_1_are_ranked_in_the_true_order():
     bank = bank_of(draw(standard_abilities(20)), response_model="robust-2pl")
     assert np.isfinite(bank.parameters.covariance).all()
     new = draw([-0.8, 0.8, 2.5])
-    procedure = Procedure(bank, np.ones(3), ProcedureConfig(max_items=120, round_size=10))
+    procedure = Procedure.for_bank(bank, np.ones(3), ProcedureConfig(max_items=120, round_size=10))
     state, stop = procedure.run(lambda row, asked: new[row, list(asked)].tolist())
     assert stop.reason == "decided"
     assert [pair.a for pair in procedure.pairs(state)] == [2, 2, 1]
@@ -328,10 +331,10 @@ def test_the_correction_grows_when_some_models_are_unlike_the_others():
     odd = scores.copy()
     odd[::3] = rng.uniform(size=odd[::3].shape) < 0.5
     calm, wild = cross_validated_correction(scores), cross_validated_correction(odd)
-    assert wild["log_scale"] > calm["log_scale"] + 0.1
+    assert wild.log_scale > calm.log_scale + 0.1
     # Few dependent tests do not carry it far from the constants common to all banks.
-    assert max(abs(calm["log_scale"]), abs(wild["log_scale"])) < 0.4
-    assert wild["lengths"]["20"]["rmse"] > 1.2 * calm["lengths"]["20"]["rmse"]
+    assert max(abs(calm.log_scale), abs(wild.log_scale)) < 0.4
+    assert wild.lengths[20].rmse > 1.2 * calm.lengths[20].rmse
 
 
 def test_the_correction_tells_how_well_held_out_models_were_estimated():
@@ -339,22 +342,22 @@ def test_the_correction_tells_how_well_held_out_models_were_estimated():
     scores = FactorBenchmark(rng, 60).draw(standard_abilities(12), rng)
     found = cross_validated_correction(scores)
     assert found == cross_validated_correction(scores)
-    assert found["models"] == 12
-    assert list(found["lengths"]) == ["10", "20", "40"]  # 80 are more than there are
-    errors = [each["rmse"] for each in found["lengths"].values()]
+    assert found.models == 12
+    assert list(found.lengths) == [10, 20, 40]  # 80 are more than there are
+    errors = [each.rmse for each in found.lengths.values()]
     assert errors[0] > errors[1] > errors[2]
-    for each in found["lengths"].values():
-        assert each["tests"] == 24  # every model twice
-        assert each["mae"] <= each["rmse"]
-        assert each["correlation"] > 0.8
-        assert each["covered"] > 0.8
+    for each in found.lengths.values():
+        assert each.tests == 24  # every model twice
+        assert each.mae <= each.rmse
+        assert each.correlation > 0.8
+        assert each.covered > 0.8
 
 
 def test_too_few_models_to_hold_any_out_have_no_correction():
     rng = np.random.default_rng(15)
     scores = FactorBenchmark(rng, 60).draw(standard_abilities(7), rng)
-    assert cross_validated_correction(scores) == {}
-    assert bank_of(scores).info.correction == {}
+    assert cross_validated_correction(scores) is None
+    assert bank_of(scores).info.correction is None
 
 
 def test_a_bank_with_missing_cells_is_corrected_too():
@@ -364,8 +367,8 @@ def test_a_bank_with_missing_cells_is_corrected_too():
     holes = scores.copy()
     holes[rng.uniform(size=scores.shape) < 0.05] = np.nan
     part = cross_validated_correction(holes)
-    assert part["log_scale"] == pytest.approx(whole["log_scale"], abs=0.25)
-    assert part["lengths"]["20"]["tests"] == 24
+    assert part.log_scale == pytest.approx(whole.log_scale, abs=0.25)
+    assert part.lengths[20].tests == 24
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1, 0.4])
@@ -407,7 +410,7 @@ def test_items_that_all_separate_alike_are_asked_at_random_and_others_by_informa
         told = [note for note in bank.info.notices if note.startswith("auto took the selector")]
         assert len(told) == 1
         assert f"selector {bank.info.selector}: informative items order" in told[0]
-        assert f"{bank.info.correction['order_gain']:+.3f} tau" in told[0]
+        assert f"{bank.info.correction.order_gain:+.3f} tau" in told[0]
 
 
 def test_a_bank_of_alike_items_asks_all_models_random_ones_unless_told_otherwise(tmp_path):
@@ -416,7 +419,9 @@ def test_a_bank_of_alike_items_asks_all_models_random_ones_unless_told_otherwise
     assert ItemBank.load(path).info == bank.info
 
     def asked(**settings):
-        procedure = Procedure(bank, [1.0, 1.0], ProcedureConfig(items_per_model=12, **settings))
+        procedure = Procedure.for_bank(
+            bank, [1.0, 1.0], ProcedureConfig(items_per_model=12, **settings)
+        )
         state, _ = procedure.run(lambda _, items: [0.9] * len(items))
         assert (np.isfinite(state.responses[0]) == np.isfinite(state.responses[1])).all()
         return set(np.flatnonzero(np.isfinite(state.responses[0])))
@@ -428,11 +433,11 @@ def test_a_bank_of_alike_items_asks_all_models_random_ones_unless_told_otherwise
 def test_slopes_that_were_not_found_again_are_drawn_to_their_mean():
     scores = alike_items(np.random.default_rng(0))
     bank = bank_of(scores)
-    plain = replace(bank, info=replace(bank.info, correction={}))
+    plain = replace(bank, info=replace(bank.info, correction=None))
     for one, own, share in zip(
         RobustPosterior(bank).views,
         RobustPosterior(plain).views,
-        bank.info.correction["slopes"],
+        bank.info.correction.slopes,
         strict=True,
     ):
         assert share < 0.5

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_adaptive.core.joint import Prospects
-from lm_eval_adaptive.core.posterior import Posterior
 from lm_eval_adaptive.core.robust import RobustPosterior
-from lm_eval_adaptive.core.sampler import SAMPLERS, SharedSampler, make_sampler
+from lm_eval_adaptive.core.sampler import SAMPLERS, WorthSampler, choose_shared, make_sampler
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import (
     FactorBenchmark,
     global_parameters,
     make_items,
+    posterior_under,
     quick,
     random_items,
 )
@@ -27,10 +27,16 @@ MODELS = ("paper-1pl", "bernoulli-2pl")
 
 
 def setting(items, responses, sampler="fisher", worth=None, seed=0):
-    posterior = Posterior(items, global_parameters(items))
+    posterior = posterior_under(items, global_parameters(items))
     worth = np.linspace(1.0, 0.0, len(items)) if worth is None else worth
     made = make_sampler(sampler, posterior, worth, np.random.default_rng(seed))
     return made, posterior.estimate(responses)
+
+
+def pick(sampler, model, estimates, available, count):
+    """Items for one model of several."""
+    free = np.repeat(available[None, :], len(estimates.theta), axis=0)
+    return sampler.choose({model: count}, estimates, free)[model]
 
 
 def test_the_papers_choice_is_the_item_of_most_information_at_theta():
@@ -39,25 +45,24 @@ def test_the_papers_choice_is_the_item_of_most_information_at_theta():
     items = make_items("paper-1pl", [-2.0, -0.5, 0.4, 3.0, 0.0])
     sampler, estimates = setting(items, np.full((1, 5), np.nan))
     everything = np.ones(5, dtype=bool)
-    assert sampler.pick(0, estimates, everything, [], 5) == [4, 2, 1, 0, 3]
+    assert pick(sampler, 0, estimates, everything, 5) == [4, 2, 1, 0, 3]
 
 
 def test_discrimination_decides_between_items_of_one_difficulty():
     # At b the information is a^2 / 4: 1/4, 9/16, 1.
     items = make_items("bernoulli-2pl", [0.0, 0.0, 0.0], [1.0, 1.5, 2.0])
     sampler, estimates = setting(items, np.full((1, 3), np.nan))
-    assert sampler.pick(0, estimates, np.ones(3, dtype=bool), [], 3) == [2, 1, 0]
+    assert pick(sampler, 0, estimates, np.ones(3, dtype=bool), 3) == [2, 1, 0]
 
 
 @quick
 @given(st.sampled_from(MODELS), st.sampled_from(SAMPLERS), st.integers(0, 10_000), st.data())
-def test_nothing_administered_pending_or_unavailable_is_picked(model, name, seed, data):
+def test_nothing_administered_or_unavailable_is_picked(model, name, seed, data):
     rng = np.random.default_rng(seed)
     n = 12
     items = random_items(model, n, rng)
     responses = np.full((2, n), np.nan)
     asked = data.draw(st.sets(st.integers(0, n - 1)))
-    pending = data.draw(st.lists(st.integers(0, n - 1), unique=True))
     gone = data.draw(st.sets(st.integers(0, n - 1)))
     count = data.draw(st.integers(1, 15))
     responses[1, list(asked)] = rng.uniform(size=len(asked))
@@ -65,8 +70,8 @@ def test_nothing_administered_pending_or_unavailable_is_picked(model, name, seed
     available[list(gone)] = False
     before = available.copy()
     sampler, estimates = setting(items, responses, name, seed=seed)
-    picked = sampler.pick(1, estimates, available, pending, count)
-    free = set(range(n)) - asked - set(pending) - gone
+    picked = pick(sampler, 1, estimates, available, count)
+    free = set(range(n)) - asked - gone
     assert set(picked) <= free
     assert len(set(picked)) == len(picked) == min(count, len(free))
     np.testing.assert_array_equal(available, before)  # the caller's array is left alone
@@ -83,19 +88,18 @@ def test_the_choice_does_not_hang_on_the_banks_row_order(model, seed):
 
     def ids(row_order):
         mine = responses[:, row_order]
-        posterior = Posterior(items.take(row_order), global_parameters(items))
+        posterior = posterior_under(items.take(row_order), global_parameters(items))
         sampler = make_sampler("fisher", posterior, np.zeros(15), rng)
-        picked = sampler.pick(0, posterior.estimate(mine), ~np.isfinite(mine[0]), [], 4)
+        picked = pick(sampler, 0, posterior.estimate(mine), ~np.isfinite(mine[0]), 4)
         return [int(row_order[item]) for item in picked]
 
     assert ids(order) == ids(np.arange(15))
 
 
-def test_a_pending_item_counts_as_if_its_answer_were_in():
+def test_a_chosen_item_counts_as_if_its_answer_were_in():
     """Wide beliefs favour a blunt item of wide reach; once narrowed, the sharp one at theta wins.
 
-    Item 0 is sharp and off-centre, item 1 sharp at the centre, 2 the pending one. What matters is
-    that pending items change the choice as answers at their expectation would.
+    What matters is that chosen items change the choice as answers at their expectation would.
     """
     rng = np.random.default_rng(0)
     changed = 0
@@ -103,12 +107,12 @@ def test_a_pending_item_counts_as_if_its_answer_were_in():
         items = make_items("bernoulli-2pl", rng.normal(0.0, 1.0, 20), rng.uniform(0.5, 4.0, 20))
         sampler, estimates = setting(items, np.full((1, 20), np.nan))
         free = np.ones(20, dtype=bool)
-        first = sampler.pick(0, estimates, free, [], 1)
-        with_pending = sampler.pick(0, estimates, free, first, 1)
-        assert with_pending == sampler.pick(0, estimates, free, [], 2)[1:]
+        first = pick(sampler, 0, estimates, free, 1)
+        both = pick(sampler, 0, estimates, free, 2)
+        assert both[:1] == first
         blind = free.copy()
         blind[first] = False
-        changed += with_pending != sampler.pick(0, estimates, blind, [], 1)
+        changed += both[1:] != pick(sampler, 0, estimates, blind, 1)
     assert changed > 0
 
 
@@ -123,7 +127,7 @@ def test_many_items_at_once_from_very_precise_items(model):
     free = ~np.isfinite(responses[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        picked = sampler.pick(0, estimates, free, [], 50)
+        picked = pick(sampler, 0, estimates, free, 50)
     assert len(set(picked)) == 50
     assert not {0, 1, 2} & set(picked)
     assert picked != sorted(picked)  # by information, not by row
@@ -148,7 +152,7 @@ def shared_setting(robust, models=3, asked=5):
 def test_all_models_of_a_round_are_asked_the_same_items_once(robust):
     latents, free = shared_setting(robust)
     before = free.copy()
-    chosen = SharedSampler().choose({0: 8, 1: 8, 2: 8}, latents, free, None)
+    chosen = choose_shared({0: 8, 1: 8, 2: 8}, Prospects(latents), free, None)
     assert chosen[0] == chosen[1] == chosen[2]
     assert len(set(chosen[0])) == 8
     assert min(chosen[0]) >= 5
@@ -157,7 +161,7 @@ def test_all_models_of_a_round_are_asked_the_same_items_once(robust):
 
 def test_counts_may_differ_and_the_common_part_is_shared(robust):
     latents, free = shared_setting(robust)
-    chosen = SharedSampler().choose({0: 3, 2: 6}, latents, free, None)
+    chosen = choose_shared({0: 3, 2: 6}, Prospects(latents), free, None)
     assert set(chosen) == {0, 2}
     assert (len(chosen[0]), len(chosen[2])) == (3, 6)
     assert chosen[0] == chosen[2][:3]
@@ -166,9 +170,9 @@ def test_counts_may_differ_and_the_common_part_is_shared(robust):
 
 def test_an_item_that_one_model_cannot_be_asked_is_not_shared(robust):
     latents, free = shared_setting(robust)
-    best = SharedSampler().choose({0: 1, 1: 1, 2: 1}, latents, free, None)[0][0]
+    best = choose_shared({0: 1, 1: 1, 2: 1}, Prospects(latents), free, None)[0][0]
     free[1, best] = False
-    chosen = SharedSampler().choose({0: 4, 1: 4, 2: 4}, latents, free, None)
+    chosen = choose_shared({0: 4, 1: 4, 2: 4}, Prospects(latents), free, None)
     assert chosen[0] == chosen[1] == chosen[2]
     assert best not in chosen[0]
 
@@ -179,31 +183,33 @@ def test_models_without_a_common_item_are_asked_their_own_to_the_last(robust):
     free[1, :20] = False
     free[1, 24:] = False  # 4 items left
     free[2] = False
-    chosen = SharedSampler().choose({0: 6, 1: 6, 2: 6}, latents, free, None)
+    chosen = choose_shared({0: 6, 1: 6, 2: 6}, Prospects(latents), free, None)
     assert [len(chosen[row]) for row in range(3)] == [6, 4, 0]
     assert set(chosen[1]) == {20, 21, 22, 23}
     assert set(chosen[0]) <= set(range(5, 20))
     assert len(set(chosen[0])) == 6
 
 
-def test_pending_items_count_as_asked_of_one_model_too(robust):
+def test_items_counted_as_asked_change_the_choice_as_choosing_them_does(robust):
     responses = np.full((2, 60), np.nan)
     responses[:, :5] = 0.6
     estimates, free = robust.estimate(responses), np.isnan(responses)
-    sampler = SharedSampler()
-    both = sampler.pick(0, estimates, free[0], [], 6)
-    later = sampler.pick(0, estimates, free[0], both[:3], 3)
-    assert later == both[3:]
+    both = WorthSampler(robust).choose({0: 6}, estimates, free)[0]
+    worth = robust.worth(estimates)
+    for item in both[:3]:
+        worth.ask(item, [0])
+    free[0, both[:3]] = False
+    assert choose_shared({0: 3}, worth, free, None)[0] == both[3:]
 
 
 def test_an_items_worth_is_divided_by_what_it_costs(robust):
     latents, free = shared_setting(robust)
     everyone = dict.fromkeys(range(3), 5)
-    plain = SharedSampler().choose(everyone, latents, free, None)[0]
+    plain = choose_shared(everyone, Prospects(latents), free, None)[0]
     costs = np.ones((3, 60))
-    assert SharedSampler().choose(everyone, latents, free, 7.0 * costs)[0] == plain
+    assert choose_shared(everyone, Prospects(latents), free, 7.0 * costs)[0] == plain
     costs[:, plain[0]] = 1000.0
-    dear = SharedSampler().choose(everyone, latents, free, costs)[0]
+    dear = choose_shared(everyone, Prospects(latents), free, costs)[0]
     assert plain[0] not in dear
     assert len(set(dear) & set(plain)) >= 2
 
@@ -211,7 +217,7 @@ def test_an_items_worth_is_divided_by_what_it_costs(robust):
 def test_items_chosen_together_repeat_each_other_less(robust):
     """The next item is chosen as if the ones before it were answered."""
     latents, free = shared_setting(robust)
-    together = SharedSampler().choose({0: 10, 1: 10, 2: 10}, latents, free, None)[0]
+    together = choose_shared({0: 10, 1: 10, 2: 10}, Prospects(latents), free, None)[0]
     prospects = Prospects(latents)
     worth = sum(prospects.worth(row) for row in range(3))
     greedy = np.argsort(-np.where(free.all(axis=0), worth, -np.inf))[:10].tolist()
@@ -224,8 +230,8 @@ def test_static_asks_all_models_the_items_of_highest_item_rest_correlation():
     worth = np.array([0.1, np.nan, 0.9, 0.4, -0.3])
     sampler, estimates = setting(items, np.full((2, 5), np.nan), "static", worth)
     free = np.ones(5, dtype=bool)
-    assert sampler.pick(0, estimates, free, [], 5) == [2, 3, 0, 4, 1]  # unknown worth comes last
-    assert sampler.pick(1, estimates, free, [], 5) == [2, 3, 0, 4, 1]
+    assert pick(sampler, 0, estimates, free, 5) == [2, 3, 0, 4, 1]  # unknown worth comes last
+    assert pick(sampler, 1, estimates, free, 5) == [2, 3, 0, 4, 1]
 
 
 def test_random_shares_one_order_that_hangs_on_the_seed_alone():
@@ -234,8 +240,8 @@ def test_random_shares_one_order_that_hangs_on_the_seed_alone():
     orders = []
     for seed in (1, 1, 2):
         sampler, estimates = setting(items, np.full((2, 30), np.nan), "random", seed=seed)
-        orders.append(sampler.pick(0, estimates, free, [], 30))
-        assert sampler.pick(1, estimates, free, [], 30) == orders[-1]
+        orders.append(pick(sampler, 0, estimates, free, 30))
+        assert pick(sampler, 1, estimates, free, 30) == orders[-1]
     assert orders[0] == orders[1] != orders[2]
 
 

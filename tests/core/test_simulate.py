@@ -10,20 +10,14 @@ import pytest
 from scipy.stats import binom, kendalltau
 from scipy.stats import t as student
 
-from lm_eval_adaptive.core import simulate as module
 from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.exam import Called, Exam, greedy_composite
 from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
-from lm_eval_adaptive.core.simulate import (
-    METHODS,
-    Plan,
-    complete_part,
-    greedy_composite,
-    simulate,
-    simulate_partition,
-    split,
-    summarise,
-)
+from lm_eval_adaptive.core.plan import METHODS, Plan
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.simulate import complete_part, simulate, simulate_partition, split
+from lm_eval_adaptive.core.summary import summarise
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import FactorBenchmark, matrix_of
 
@@ -100,13 +94,13 @@ def exam(truth, matrix_scale=(0.0, 1.0), higher_is_better=True):
         higher_is_better=higher_is_better, response_model="paper-1pl",
     )  # fmt: skip
     truth = np.asarray(truth, dtype=float)
-    return module._Exam(bank, np.zeros((len(truth), 12)), truth, np.ones(len(truth)), SMALL, 5)
+    return Exam(bank, np.zeros((len(truth), 12)), truth, np.ones(len(truth)), SMALL, 5)
 
 
 def called(level, p, score=None, half=0.1):
     level = np.asarray(level, dtype=float)
     score = level if score is None else np.asarray(score, dtype=float)
-    return module._Called(level, np.asarray(p), score, np.full(len(level), half), 10.0, 30.0)
+    return Called(level, np.asarray(p), score, np.full(len(level), half), 10.0, 30.0)
 
 
 def test_figures_of_one_test_by_hand():
@@ -155,15 +149,15 @@ def test_means_of_partitions_and_matrices_and_their_errors_by_hand():
         for (matrix, partition), tau in cells.items()
     ]  # fmt: skip
     first, second, overall = summarise(rows)
-    assert (first["matrix"], second["matrix"], overall["matrix"]) == ("a", "b", "mean")
-    assert first["tau"] == pytest.approx(0.3)
+    assert (first.matrix, second.matrix, overall.matrix) == ("a", "b", "mean")
+    assert first.tau == pytest.approx(0.3)
     # sd of 0.2 and 0.4 is 0.1414, over sqrt(2).
-    assert first["tau_se"] == pytest.approx(0.1)
-    assert overall["tau"] == pytest.approx(0.55)
-    assert overall["tau_se"] == pytest.approx(0.15)  # of 0.4 and 0.7
-    assert overall["tests"] == 4
-    assert (overall["decided_pairs"], overall["correct"]) == (16, 14)
-    assert overall["accuracy"] == pytest.approx(14 / 16)
+    assert first.tau_se == pytest.approx(0.1)
+    assert overall.tau == pytest.approx(0.55)
+    assert overall.tau_se == pytest.approx(0.15)  # of 0.4 and 0.7
+    assert overall.tests == 4
+    assert (overall.decided_pairs, overall.correct) == (16, 14)
+    assert overall.accuracy == pytest.approx(14 / 16)
 
 
 # --- baselines
@@ -227,8 +221,8 @@ def test_static_asks_items_that_go_with_the_rest_and_beats_random_where_few_do()
     scores = np.clip(0.5 + 0.2 * rng.standard_normal((14, 60)), 0.0, 1.0)
     scores[:, ::12] = np.clip(theta[:, None] + 0.02 * rng.standard_normal((14, 5)), 0.0, 1.0)
     plan = replace(SMALL, partitions=6, lengths=(5,), methods=("static", "greedy", "random-shared"))
-    means = {each["method"]: each for each in summarise(rows_of(matrix_of(scores), plan))}
-    assert means["static"]["tau"] > means["random-shared"]["tau"] + 0.1
+    means = {each.method: each for each in summarise(rows_of(matrix_of(scores), plan))}
+    assert means["static"].tau > means["random-shared"].tau + 0.1
 
 
 # --- the whole procedure
@@ -287,13 +281,15 @@ def test_nothing_of_the_ranked_models_is_known_but_the_answers_asked(model):
     calibrating, ranked = split(complete_part(benchmark()), SMALL, 0)
     bank = calibrate(calibrating, task="t", metric="m", response_model=model)
     scores = np.clip(bank.info.scale.to_score(ranked.scores), 0.0, 1.0)
-    procedure = Procedure(bank, np.ones(3), ProcedureConfig(items_per_model=10, round_size=1))
+    procedure = Procedure.for_bank(
+        bank, np.ones(3), ProcedureConfig(items_per_model=10, round_size=1)
+    )
     state, _ = procedure.run(lambda row, items: scores[row, list(items)].tolist())
     asked = np.isfinite(state.responses)
     plan = replace(SMALL, natural=False, round_size=1)
     said = []
     for mine in (scores, np.where(asked, scores, 1.0 - scores)):
-        tested = module._Exam(bank, mine, mine.mean(axis=1), np.ones(3), plan, 0)
+        tested = Exam(bank, mine, mine.mean(axis=1), np.ones(3), plan, 0)
         ((length, found),) = tested.adaptive([10])
         assert length == 10
         said.append(found)
@@ -310,23 +306,23 @@ def test_more_items_give_better_rankings_and_intervals_that_cover():
     )  # fmt: skip
     rows = rows_of(matrix, plan)
     means = {
-        (each["method"], each["items_per_model"]): each
+        (each.method, each.items_per_model): each
         for each in summarise(rows)
-        if each["matrix"] == "mean"
+        if each.matrix == "mean"
     }
     best = means["robust-2pl", 40]
-    assert best["tau"] >= means["robust-2pl", 10]["tau"]
+    assert best.tau >= means["robust-2pl", 10].tau
     for length in (10, 40):
         own, ours = means["random-own", length], means["robust-2pl", length]
-        assert ours["score_abs_error"] < 0.7 * own["score_abs_error"]
-        assert ours["decided"] > own["decided"]
-        assert ours["tau"] >= own["tau"] - 0.05
+        assert ours.score_abs_error < 0.7 * own.score_abs_error
+        assert ours.decided > own.decided
+        assert ours.tau >= own.tau - 0.05
     natural = means["robust-2pl", None]
-    assert natural["decided_pairs"] > 15
-    wrong = natural["decided_pairs"] - natural["correct"]
-    assert wrong <= binom.ppf(0.995, natural["decided_pairs"], 0.05)
+    assert natural.decided_pairs > 15
+    wrong = natural.decided_pairs - natural.correct
+    assert wrong <= binom.ppf(0.995, natural.decided_pairs, 0.05)
     for length in (10, 40):
-        inside = round(24 * means["robust-2pl", length]["covered"])
+        inside = round(24 * means["robust-2pl", length].covered)
         assert inside >= binom.ppf(0.005, 24, 0.95)
 
 

@@ -10,21 +10,37 @@ import shutil
 import subprocess
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec import convert, structs
 
-from lm_eval_adaptive.core.bank import BankInfo, CalibrationModel, ItemBank
-from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
 from lm_eval_adaptive.core.response import ItemParameters, expected_score
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
-from lm_eval_adaptive.report.write import render_report, write_report
-from lm_eval_adaptive.run import outputs
-from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec
-from lm_eval_adaptive.run.journal import Journal
+from lm_eval_adaptive.host.settings import CandidateSpec
+from lm_eval_adaptive.records.journal import (
+    AnswerRecord,
+    AskRecord,
+    EndRecord,
+    FailedRecord,
+    Header,
+    RoundRecord,
+    RunHead,
+    TaskHead,
+    as_data,
+    read_journal,
+)
+from lm_eval_adaptive.records.ranking import ranking_from
+from lm_eval_adaptive.report.write import render_report
+from lm_eval_adaptive.report.write import write_report as write_report_of
+from lm_eval_adaptive.run.config import AdaptiveConfig
+from lm_eval_adaptive.run.journal import Journal, plain
+from lm_eval_adaptive.run.ranking import ranking_document, versions
+from lm_eval_adaptive.run.standing import contest_of_journal, standings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +50,11 @@ HOSTILE = "<script>alert(1)</script></script><img src=x onerror=alert(2)></pre><
 SECTIONS = ("ranking", "pairs", "curves", "items", "cost", "warnings", "documents", "repeat")
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 TASK = "made_up"
+
+
+def write_report(source: Path, output: Path | None = None, form: str = "html") -> Path:
+    """The report as the command writes it."""
+    return write_report_of(source, output, form, standings)
 
 
 def make_bank(items: int, *, higher: bool = True, seed: int = 0) -> ItemBank:
@@ -98,102 +119,63 @@ def make_run(
     scale = bank.info.scale
     adaptive = AdaptiveConfig(items_per_model=each)
     specs = [CandidateSpec(name.format(k), "dummy") for k in range(models)]
-    theta = np.linspace(1.0, -1.0, models)
-    procedure = Procedure(bank, [1.0] * models, adaptive.procedure(scale.width, 1, 0))
-    state = procedure.start()
+    mean = expected_score(np.linspace(1.0, -1.0, models), bank.parameters)
     signature = f"task:{TASK}|metric:{bank.info.metric}|filter:none"
-    header = {
-        "tasks": {TASK: {"signature": signature, "bank_sha256": bank.sha256, "documents": items}},
-        "models": {spec.name: asdict(spec) for spec in specs},
-        "adaptive": adaptive.choices(),
-        "settings": {},
-        "versions": outputs.versions(),
-    }
-    command = ["run", "--adaptive", "--model_args", "api_key=hunter2,base=x", "--tasks", TASK]
-    answers: list[dict[str, Any]] = []
-    trace: list[dict[str, Any]] = []
-    with Journal(folder / "journal.jsonl") as log:
-        log.write("run", schema=1, config=header, command=command)
-        # What is left out was asked before.
-        asked = np.sort(np.union1d(excluded, rng.permutation(items)[: each - len(excluded)]))
-        asked = asked.astype(int)
-        mean = expected_score(theta, bank.parameters)
-        log.write(
-            "round",
+    head = TaskHead(signature=signature, bank_sha256=bank.sha256, documents=items)
+    config = RunHead(
+        tasks={TASK: head},
+        models=plain({spec.name: asdict(spec) for spec in specs}),
+        adaptive=plain(adaptive.choices()),
+        settings={},
+        versions=versions(),
+    )
+    command = ("run", "--adaptive", "--model_args", "api_key=hunter2,base=x", "--tasks", TASK)
+    # What is left out was asked before.
+    asked = np.sort(np.union1d(excluded, rng.permutation(items)[: each - len(excluded)]))
+    asked = tuple(asked.astype(int).tolist())
+
+    def answered(row: int, item: int) -> AnswerRecord:
+        score: float | None = float(np.clip(rng.normal(mean[row, item], 0.15), 0.0, 1.0))
+        raw: float | None = float(scale.to_raw(score))
+        problem = ""
+        if row == 0 and item in excluded:
+            score, raw, problem = None, None, "metric failed: <b>bad</b>"
+        return AnswerRecord(
             task=TASK,
             round=1,
-            asks=[{"model": spec.name, "doc_ids": asked.tolist()} for spec in specs],
+            model=specs[row].name,
+            doc_id=item,
+            prompt_hash=f"p{item}",
+            resps=(answer,),
+            filtered={"none": answer},
+            metrics={"none": {bank.info.metric: raw}},
+            raw_score=raw,
+            score=score,
+            clipped=False,
+            problem=problem,
+            input_tokens=100,
+            output_tokens=len(answer) / 4,
+            tokens_counted=False,
+            cost=1.0,
         )
-        for row, spec in enumerate(specs):
-            for item in asked.tolist():
-                score: float | None = float(np.clip(rng.normal(mean[row, item], 0.15), 0.0, 1.0))
-                raw: float | None = float(scale.to_raw(score))
-                problem = ""
-                if row == 0 and item in excluded:
-                    score, raw, problem = None, None, "metric failed: <b>bad</b>"
-                state.record(row, item, np.nan if score is None else score)
-                answers.append(
-                    log.write(
-                        "answer",
-                        task=TASK,
-                        round=1,
-                        model=spec.name,
-                        doc_id=item,
-                        prompt_hash=f"p{item}",
-                        resps=[answer],
-                        filtered={"none": answer},
-                        metrics={"none": {bank.info.metric: raw}},
-                        raw_score=raw,
-                        score=score,
-                        clipped=False,
-                        problem=problem,
-                        input_tokens=100,
-                        output_tokens=len(answer) / 4,
-                        tokens_counted=False,
-                        cost=1.0,
-                    )
-                )
-        for doc in excluded:
-            state.exclude(doc)
+
+    records = [answered(row, item) for row in range(models) for item in asked]
+    with Journal(folder / "journal.jsonl") as log:
+        log.write(Header(config=config, command=command))
+        asks = tuple(AskRecord(model=spec.name, doc_ids=asked) for spec in specs)
+        log.write(RoundRecord(task=TASK, round=1, asks=asks))
+        for record in records:
+            log.write(record)
         if finished:
-            log.write("end", task=TASK, stop_reason="fixed_length")
-    estimates = procedure.estimate(state)
-    for step, record in enumerate(answers, 1):
-        row = [spec.name for spec in specs].index(record["model"])
-        trace.append(
-            {key: record[key] for key in ("round", "model", "doc_id", "raw_score", "score")}
-            | {
-                "step": step,
-                "ability": float(estimates.theta[row]),
-                "ability_se": float(estimates.theta_se[row]),
-                "estimate": float(scale.to_raw(estimates.score[row])),
-                "estimate_half": float(estimates.score_half_interval[row] * scale.width),
-            }
-        )
-    session = SimpleNamespace(
-        procedure=procedure,
-        scale=scale,
-        names=[spec.name for spec in specs],
-        bank=bank,
-        docs=SimpleNamespace(name=TASK),
-        prices={spec.name: spec.cost for spec in specs},
-        metric=bank.info.metric,
-        filter="none",
-        adaptive=adaptive,
-        recipe=signature,
-    )
-    fold = SimpleNamespace(
-        state=state,
-        stop_reason="fixed_length",
-        trace=trace,
-        excluded=dict.fromkeys(excluded, f"{specs[0].name}: metric failed: <b>bad</b>"),
-        failed={},
-    )
-    candidates = [SimpleNamespace(spec=spec) for spec in specs]
-    document = outputs.ranking_document(session, fold, candidates, ["a warning <b>"])
+            log.write(EndRecord(task=TASK, stop_reason="fixed_length"))
+    contest = contest_of_journal(bank, read_journal(folder / "journal.jsonl"), TASK)
+    contest.replay(records, "fixed_length")
+    document = structs.replace(ranking_document(contest), warnings=("a warning <b>",)).plain()
+    answers = [as_data(record) for record in records]
     document["date"] = "2026-01-02T03-04-05.000000"
     if finished:
-        outputs.write_json(folder / f"ranking_{TASK}_{document['date']}.json", document)
+        path = folder / f"ranking_{TASK}_{document['date']}.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
         write_samples(folder, specs, answers, answer)
     if not journal:
         (folder / "journal.jsonl").unlink()
@@ -220,6 +202,10 @@ def write_samples(folder: Path, specs: Any, answers: Any, answer: str) -> None:
                     "filter": "none",
                 }
                 file.write(json.dumps(sample) + "\n")
+
+
+def answers_of(data: list[dict[str, Any]]) -> list[AnswerRecord]:
+    return [convert({**each, "type": "answer"}, AnswerRecord) for each in data]
 
 
 class Page(HTMLParser):
@@ -340,7 +326,9 @@ def test_without_recorded_estimates_the_abilities_are_drawn(tmp_path: Path) -> N
     made = make_run(tmp_path)
     for step in made["document"]["trace"]:
         del step["estimate"]
-    text = render_report(made["document"], bank=made["bank"], answers=made["answers"])
+    text = render_report(
+        ranking_from(made["document"]), bank=made["bank"], answers=answers_of(made["answers"])
+    )
     assert "ability in logits (line)" in Page(text).words
 
 
@@ -354,7 +342,9 @@ def test_answers_stay_text(finished: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("where", ["an answer", "a warning", "model-0"])
 def test_the_test_for_harm_sees_text_that_is_not_escaped(tmp_path: Path, where: str) -> None:
     made = make_run(tmp_path)
-    text = render_report(made["document"], bank=made["bank"], answers=made["answers"])
+    text = render_report(
+        ranking_from(made["document"]), bank=made["bank"], answers=answers_of(made["answers"])
+    )
     assert harm(text) == []
     assert where in text
     assert harm(text.replace(where, HOSTILE, 1)) != []
@@ -373,7 +363,7 @@ def test_every_text_of_a_run_is_escaped(tmp_path: Path) -> None:
         return evil + value if isinstance(value, str) and value not in keep else value
 
     document = poison(made["document"])
-    answers = poison(made["answers"])
+    answers = answers_of(poison(made["answers"]))
     samples = {
         evil + spec["name"]: {
             doc: {"arguments": [[evil]], "target": {evil: [evil]}, "resps": [[evil]]}
@@ -382,7 +372,7 @@ def test_every_text_of_a_run_is_escaped(tmp_path: Path) -> None:
         for spec in made["document"]["config"]["models"]
     }
     text = render_report(
-        document, bank=made["bank"], answers=answers, samples=samples, command=evil
+        ranking_from(document), bank=made["bank"], answers=answers, samples=samples, command=evil
     )
     assert harm(text) == []
     assert text.count("onload=alert(3)") > 100
@@ -491,7 +481,9 @@ def test_a_model_that_was_set_aside_is_named_and_not_ranked(tmp_path: Path) -> N
     document["set_aside"] = [{**lost, "reason": "out of memory <b>"}]
     for entry in document["ranking"]:  # as a run leaves it: nobody ties with it any more
         entry["tied_with"] = [name for name in entry["tied_with"] if name != lost["model"]]
-    text = render_report(document, bank=made["bank"], answers=made["answers"])
+    text = render_report(
+        ranking_from(document), bank=made["bank"], answers=answers_of(made["answers"])
+    )
     page = Page(text)
     assert "Models set aside, not in the ranking" in page.words
     assert "out of memory <b>" in page.words
@@ -505,7 +497,7 @@ def test_a_model_that_was_set_aside_is_named_and_not_ranked(tmp_path: Path) -> N
 def test_the_journal_alone_names_what_failed(tmp_path: Path) -> None:
     make_run(tmp_path, finished=False, keep_bank=False, excluded=(4,))
     with Journal(tmp_path / "journal.jsonl") as log:
-        log.write("failed", task=TASK, model="org/model-2", reason="out of memory")
+        log.write(FailedRecord(task=TASK, model="org/model-2", reason="out of memory"))
     words = Page(write_report(tmp_path).read_text(encoding="utf-8")).words
     assert "org/model-0: metric failed: <b>bad</b>" in words
     assert "org/model-212out of memory" in words  # model, items asked, why
@@ -544,7 +536,9 @@ def test_the_map_of_a_paper_1pl_bank_shows_correlations(tmp_path: Path) -> None:
         ),
         item_rest_correlation=np.where(bank.doc_id == 0, np.nan, bank.item_rest_correlation),
     )
-    text = render_report(made["document"], bank=paper, answers=made["answers"])
+    text = render_report(
+        ranking_from(made["document"]), bank=paper, answers=answers_of(made["answers"])
+    )
     assert "upwards: correlation with the rest of the test" in Page(text).words
     assert harm(text) == []
 
@@ -569,7 +563,8 @@ def test_lower_is_better_is_said_and_the_best_stands_first(tmp_path: Path) -> No
 def test_two_tasks_share_a_page(tmp_path: Path) -> None:
     made = make_run(tmp_path)
     document = {**made["document"], "task": "second"}
-    outputs.write_json(tmp_path / "ranking_second_2026-01-02T03-04-06.000000.json", document)
+    path = tmp_path / "ranking_second_2026-01-02T03-04-06.000000.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert {"t1-top", "t2-top"} <= page.ids()
     identities = [attrs["id"] for _, attrs in page.tags if "id" in attrs]

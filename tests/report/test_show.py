@@ -17,6 +17,9 @@ from rich.console import Console
 
 from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.host.settings import HarnessSettings, make_candidates
+from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
+from lm_eval_adaptive.records.ranking import ranking_from
 from lm_eval_adaptive.report.live import (
     Clock,
     ModelLine,
@@ -35,7 +38,7 @@ from lm_eval_adaptive.report.show import (
     sentence,
     show_outcome,
 )
-from lm_eval_adaptive.run.config import AdaptiveConfig, HarnessSettings, make_candidates
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.loop import AdaptiveRun
 from tests.support import toy
 
@@ -70,8 +73,13 @@ def picture(names=("org/alpha", "org/beta", "org/gamma"), **changes):
     return replace(found, **changes)
 
 
-def made_ranking(count, undecided=(), equivalent=(), **changes):
-    """A ranking document of models m1 … in that order; pairs are named by their places."""
+def made_ranking(*args, **changes):
+    """A ranking document, see :func:`made_data`."""
+    return ranking_from(made_data(*args, **changes))
+
+
+def made_data(count, undecided=(), equivalent=(), **changes):
+    """The data of a ranking document of models m1 … in that order; pairs are named by their places."""
     names = [f"m{place}" for place in range(1, count + 1)]
     pairs, tied = [], {name: [] for name in names}
     for a, b in combinations(range(1, count + 1), 2):
@@ -110,14 +118,9 @@ def made_ranking(count, undecided=(), equivalent=(), **changes):
 
 
 def as_file(ranking, tmp_path):
-    from lm_eval_adaptive.run.loop import RunOutcome, TaskOutcome
-
     path = tmp_path / "ranking_task.json"
     path.write_text("{}")
-    results = {
-        entry["model"]: {"versions": {"task": 1.0}, "n-shot": {"task": 5}}
-        for entry in ranking["ranking"]
-    }
+    results = {name: {"versions": {"task": 1.0}, "n-shot": {"task": 5}} for name in ranking.names}
     return RunOutcome(tmp_path, {"task": TaskOutcome(ranking, results, [path])})
 
 
@@ -178,7 +181,7 @@ def test_names_of_models_are_never_markup(width, tmp_path):
     assert "\x1b[2J" not in text
     assert len([line for line in text.splitlines() if "asking" in line]) == 3
     assert HOSTILE not in plain_line(picture((HOSTILE, "b", "c")), 1)
-    ranking = made_ranking(2)
+    ranking = made_data(2)
     for entry in ranking["ranking"]:
         entry["model"] = entry["model"].replace("m1", HOSTILE)
     for pair in ranking["pairs"]:
@@ -186,7 +189,7 @@ def test_names_of_models_are_never_markup(width, tmp_path):
     ranking["warnings"] = [f"{HOSTILE}: odd"]
     ranking["set_aside"] = [{"model": "[bold]z", "reason": "out [of] memory"}]
     console = screen(width)
-    show_outcome(as_file(ranking, tmp_path), console)
+    show_outcome(as_file(ranking_from(ranking), tmp_path), console)
     shown = console.file.getvalue()
     assert "\x1b[2J" not in shown
     assert CLEAN in shown
@@ -242,7 +245,7 @@ def test_rounds_of_a_resumed_run_that_ask_nothing_tell_no_time():
 def test_answers_of_many_threads_are_all_counted():
     progress = Progress(screen())
     threads = [
-        threading.Thread(target=lambda: [progress(None, None, "answer") for _ in range(500)])
+        threading.Thread(target=lambda: [progress(None, "answer") for _ in range(500)])
         for _ in range(8)
     ]
     for thread in threads:
@@ -298,7 +301,7 @@ def test_without_a_terminal_lines_come_with_decided_pairs_and_now_and_then(toy_b
         outcome = run_toys(
             toy_bank, tmp_path / folder, Progress(console, clock), confidence=0.999, round_size=1
         )
-        rounds = outcome.tasks[toy.TASK].ranking["trace"][-1]["round"]
+        rounds = outcome.tasks[toy.TASK].ranking.trace[-1].round
         lines = console.file.getvalue().splitlines()
         return [line for line in lines if line.startswith("round ")], rounds
 
@@ -317,9 +320,9 @@ def test_without_a_terminal_lines_come_with_decided_pairs_and_now_and_then(toy_b
 @pytest.mark.parametrize("terminal", [True, False])
 def test_nothing_is_written_at_log_level_error(toy_bank, tmp_path, monkeypatch, capfd, terminal):
     class Warner(Progress):
-        def __call__(self, session, run, event):
+        def __call__(self, contest, event):
             logging.getLogger("lm_eval_adaptive.run.asking").warning("a warning")
-            super().__call__(session, run, event)
+            super().__call__(contest, event)
 
     monkeypatch.setenv("LMEVAL_LOG_LEVEL", "ERROR")
     console = Console(file=io.StringIO(), force_terminal=terminal)
@@ -396,9 +399,9 @@ def test_the_sentence_for_two_models():
 
 
 def test_the_sentence_for_four_models_with_costs():
-    ranking = made_ranking(4, undecided=[(2, 3), (2, 4), (3, 4)], cost_total=0.42, cost_full=13.5)
+    ranking = made_data(4, undecided=[(2, 3), (2, 4), (3, 4)], cost_total=0.42, cost_full=13.5)
     ranking["ranking"][0]["items"] = 20
-    assert sentence(ranking) == (
+    assert sentence(ranking_from(ranking)) == (
         "m1 beats m2, m3 and m4 with 95 % confidence each; m2, m3 and m4 are undecided after 20 to "
         "46 items a model; 184 items asked, 3.1 % of the answers a full run needs, cost 0.42 of "
         "13.5 (stopped: decided)."
@@ -443,9 +446,9 @@ def test_the_sentence_for_one_model():
 
 
 def test_the_family_wise_level_is_not_told_as_one_of_each_pair():
-    ranking = made_ranking(3)
+    ranking = made_data(3)
     ranking["config"]["adaptive"]["correction"] = "holm"
-    assert "each" not in sentence(ranking)
+    assert "each" not in sentence(ranking_from(ranking))
 
 
 def test_ties_are_shown_in_groups_though_they_are_not_transitive():
@@ -471,16 +474,19 @@ def test_lines_part_the_groups(tmp_path):
 
 
 def test_decided_pairs_that_are_expected_to_be_wrong_are_summed():
-    ranking = made_ranking(4, undecided=[(1, 2)])
-    assert expected_wrong(ranking).startswith("5 decided pairs, of which 0.05 are expected")
+    ranking = made_data(4, undecided=[(1, 2)])
+    told = expected_wrong(ranking_from(ranking))
+    assert told.startswith("5 decided pairs, of which 0.05 are expected")
     ranking["pairs"][1].update(verdict="b", p_a_better=0.02)
-    assert expected_wrong(ranking).startswith("5 decided pairs, of which 0.06 are expected")
+    assert expected_wrong(ranking_from(ranking)).startswith(
+        "5 decided pairs, of which 0.06 are expected"
+    )
     assert expected_wrong(made_ranking(2, undecided=[(1, 2)])) == ""
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_harness_s_table_has_a_row_per_model_in_ranking_order(width):
-    ranking = made_ranking(3)
+    ranking = made_data(3)
     ranking["ranking"][0]["model"] = "meta-llama/Meta-Llama-3-70B-Instruct-with-a-long-name"
     for place, entry in enumerate(ranking["ranking"]):
         entry.update(score=0.7125 - 0.1 * place, score_se=0.02125)
@@ -488,7 +494,7 @@ def test_the_harness_s_table_has_a_row_per_model_in_ranking_order(width):
         entry["model"]: {"versions": {"task": 2}, "n-shot": {"task": 0}}
         for entry in ranking["ranking"]
     }
-    text = harness_table(ranking, results, width)
+    text = harness_table(ranking_from(ranking), results, width)
     head, rule, *rows = text.splitlines()
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "Model", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr",

@@ -15,9 +15,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 

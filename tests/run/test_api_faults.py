@@ -10,9 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.journal import read_journal
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 
@@ -181,7 +180,7 @@ def test_a_server_that_stays_down_is_set_aside_with_its_reason(toy_bank, tmp_pat
     (lost,) = ranking["set_aside"]
     assert lost["model"] == "share-0.6"
     assert "500" in lost["reason"]
-    records, _ = read_journal(tmp_path / "journal.jsonl")
+    records = toy.journal(tmp_path)
     assert any(r["type"] == "failed" and r["model"] == "share-0.6" for r in records)
 
 

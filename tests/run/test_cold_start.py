@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.host.find_tasks import make_task_manager
+from lm_eval_adaptive.host.settings import HarnessSettings
 from lm_eval_adaptive.host.task import TaskDocs, load_task
-from lm_eval_adaptive.run.config import AdaptiveConfig, HarnessSettings
-from lm_eval_adaptive.run.journal import read_journal
-from lm_eval_adaptive.run.loop import make_task_manager, simple_evaluate
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from tests.support import toy
 
 APART = {"weak": 0.3, "middle": 0.55, "strong": 0.8}
@@ -29,7 +30,7 @@ def run(output, models=APART, seed=1234, **adaptive):
 
 
 def asked_by(folder):
-    records, _ = read_journal(folder / "journal.jsonl")
+    records = toy.journal(folder)
     found = {}
     for record in records:
         if record["type"] == "answer":

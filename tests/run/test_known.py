@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig, Round
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import DecisionRule, judge_pairs
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.state import Round
 from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.journal import read_journal
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.core.helpers import ALL_MODELS, draw_scores, make_bank, random_items
 from tests.support import toy
 
@@ -55,7 +56,7 @@ def test_known_models_cost_nothing_and_have_their_recorded_scores(placed, toy_ba
             assert entry["score"] == pytest.approx(recorded[entry["model"]], abs=1e-12)
             assert entry["score_ci"] == pytest.approx([entry["score"]] * 2)
     assert {name for name, _ in toy.ToyLM.calls} <= {"new"}
-    records, _ = read_journal(folder / "journal.jsonl")
+    records = toy.journal(folder)
     assert {r["model"] for r in records if r["type"] == "answer"} == {"new"}
     assert ranking["items_full"] == ranking["bank"]["items"], "a full run would ask one model"
     assert ranking["cost_total"] == ranking["items_total"] < 0.4 * ranking["items_full"]
@@ -159,7 +160,7 @@ def bank_of(model, seed=1, n=60, missing=False):
 def test_every_response_model_and_choice_of_pairs_ends(model, pairs):
     bank, items, rng = bank_of(model)
     rule = DecisionRule(pairs=pairs, correction="holm")
-    procedure = Procedure(bank, [1.0, 2.0], ProcedureConfig(rule=rule), known=[8, 2, 0])
+    procedure = Procedure.for_bank(bank, [1.0, 2.0], ProcedureConfig(rule=rule), known=[8, 2, 0])
     scores = draw_scores(items, [0.8, -0.2], rng)
     asked = []
 
@@ -179,7 +180,7 @@ def test_every_response_model_and_choice_of_pairs_ends(model, pairs):
 
 def test_a_model_recorded_in_part_keeps_the_error_of_an_estimate():
     bank, _, _ = bank_of("robust-2pl", missing=True)
-    procedure = Procedure(bank, [1.0], ProcedureConfig(), known=[4, 5])
+    procedure = Procedure.for_bank(bank, [1.0], ProcedureConfig(), known=[4, 5])
     estimates = procedure.estimate(procedure.start())
     assert estimates.score_se[1] > 0.0
     assert estimates.score_se[2] == 0.0
@@ -191,7 +192,7 @@ def test_what_items_have_in_common_does_not_drop_out_against_a_recorded_score():
     So the pair is decided just where the score's 95 % interval leaves the recorded score out.
     """
     bank, items, rng = bank_of("robust-2pl")
-    procedure = Procedure(bank, [1.0, 1.0], ProcedureConfig(items_per_model=20), known=[4])
+    procedure = Procedure.for_bank(bank, [1.0, 1.0], ProcedureConfig(items_per_model=20), known=[4])
     scores = draw_scores(items, [0.1, 0.0], rng)
     state, _ = procedure.run(lambda row, chosen: [float(scores[row, i]) for i in chosen])
     estimates = procedure.estimate(state)
@@ -210,8 +211,8 @@ def test_known_models_change_nothing_of_the_others():
     bank, items, rng = bank_of("robust-2pl")
     scores = draw_scores(items, [0.4, -0.3], rng)
     config = ProcedureConfig(items_per_model=15)
-    alone = Procedure(bank, [1.0, 1.0], config)
-    beside = Procedure(bank, [1.0, 1.0], config, known=[0, 8])
+    alone = Procedure.for_bank(bank, [1.0, 1.0], config)
+    beside = Procedure.for_bank(bank, [1.0, 1.0], config, known=[0, 8])
     one, _ = alone.run(lambda row, chosen: [float(scores[row, i]) for i in chosen])
     two, _ = beside.run(lambda row, chosen: [float(scores[row, i]) for i in chosen])
     np.testing.assert_array_equal(one.responses, two.responses[:2])
@@ -219,7 +220,7 @@ def test_known_models_change_nothing_of_the_others():
 
 
 def test_a_known_model_alone_does_not_spare_the_first_items():
-    procedure = Procedure(
+    procedure = Procedure.for_bank(
         make_bank(random_items("bernoulli-2pl", 40, np.random.default_rng(0))),
         [1.0],
         ProcedureConfig(min_items=6),

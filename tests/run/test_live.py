@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.host.candidate import Candidate
-from lm_eval_adaptive.run.config import AdaptiveConfig, CandidateSpec, HarnessSettings
-from lm_eval_adaptive.run.loop import simple_evaluate
+from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from tests.support import toy
 
 pytestmark = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.core.procedure import Procedure, ProcedureConfig
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 WORDS = "do not fit the bank"
@@ -73,7 +74,7 @@ def test_false_alarms_are_rare_and_spoilt_answers_are_found(items):
         spoilt = np.where(rng.random((4, 150)) < 0.4, 0.0, scores[17:])
         config = ProcedureConfig(items_per_model=items, round_size=None)
         for kind, answers in (("same", scores[17:]), ("spoilt", spoilt)):
-            procedure = Procedure(bank, [1.0] * 4, config)
+            procedure = Procedure.for_bank(bank, [1.0] * 4, config)
             state, _ = procedure.run(
                 lambda row, chosen, answers=answers: [float(answers[row, item]) for item in chosen]
             )
@@ -88,7 +89,7 @@ def test_fewer_answers_than_ten_are_no_ground_for_an_alarm():
     scores = world(rng, 18)
     matrix = ScoreMatrix(tuple(map(str, range(17))), tuple(map(str, range(150))), scores[:17])
     bank = calibrate(matrix, task="t", metric="m", score_range=(0.0, 1.0))
-    procedure = Procedure(bank, [1.0], ProcedureConfig(items_per_model=40, round_size=1))
+    procedure = Procedure.for_bank(bank, [1.0], ProcedureConfig(items_per_model=40, round_size=1))
     state = procedure.start()
     spoilt = np.where(rng.random(150) < 0.5, 1.0 - scores[17], scores[17])
     alarms = []

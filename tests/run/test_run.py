@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.errors import DataError, ModelError, TaskError, UsageError
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.journal import read_journal
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 
@@ -57,7 +56,7 @@ def test_estimates_hold_the_full_scores_that_lm_eval_finds(finished):
     from lm_eval import simple_evaluate as stock
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_adaptive.run.loop import tasks_folder
+    from lm_eval_adaptive.host.find_tasks import tasks_folder
 
     found, _ = finished
     manager = TaskManager(include_path=str(tasks_folder()), include_defaults=False)
@@ -76,14 +75,14 @@ def test_estimates_hold_the_full_scores_that_lm_eval_finds(finished):
 
 def test_no_document_is_asked_twice_of_a_model(finished):
     found, folder = finished
-    records, _ = read_journal(folder / "journal.jsonl")
+    records = toy.journal(folder)
     asked = [(r["model"], r["doc_id"]) for r in records if r["type"] == "answer"]
     assert len(asked) == len(set(asked)) == found["ranking"][toy.TASK]["items_total"]
 
 
 def test_every_question_is_in_the_journal_before_its_answer(finished):
     _, folder = finished
-    records, _ = read_journal(folder / "journal.jsonl")
+    records = toy.journal(folder)
     planned = set()
     for record in records:
         if record["type"] == "round":
@@ -150,12 +149,11 @@ def killed_run(bank, folder, lines):
 
         write, written = Journal.write, [0]
 
-        def counted(self, kind, **record):
-            found = write(self, kind, **record)
+        def counted(self, record):
+            write(self, record)
             written[0] += 1
             if written[0] >= lines:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return found
 
         Journal.write = counted
         run(bank, folder, **RULES)
@@ -170,7 +168,7 @@ def test_killed_at_20_random_points_and_resumed_equals_the_unbroken_run(
     toy_bank, tmp_path, finished
 ):
     expected = toy.undated(finished[0]["ranking"][toy.TASK])
-    whole, _ = read_journal(finished[1] / "journal.jsonl")
+    whole = toy.journal(finished[1])
     rng = np.random.default_rng(5)
     points = rng.choice(np.arange(1, len(whole)), size=20, replace=len(whole) < 21)
     for number, lines in enumerate(points):
@@ -182,7 +180,7 @@ def test_killed_at_20_random_points_and_resumed_equals_the_unbroken_run(
             toy.models(), [toy.TASK], AdaptiveConfig(bank=toy_bank, **RULES), resume=folder
         )
         assert toy.undated(found["ranking"][toy.TASK]) == expected, lines
-        records, _ = read_journal(folder / "journal.jsonl")
+        records = toy.journal(folder)
         asked = [(r["model"], r["doc_id"]) for r in records if r["type"] == "answer"]
         assert len(asked) == len(set(asked)) == expected["items_total"]
 
@@ -236,7 +234,7 @@ def test_a_model_that_fails_is_set_aside_and_the_others_go_on(toy_bank, tmp_path
     assert (lost["model"], lost["items"]) == ("middle", 4)
     assert "the card fell out of the bus" in lost["reason"]
     assert ranking["stop_reason"] == "decided"
-    records, _ = read_journal(tmp_path / "journal.jsonl")
+    records = toy.journal(tmp_path)
     assert sum(r["type"] == "answer" and r["model"] == "middle" for r in records) == 4
     assert list((tmp_path / "middle").glob("samples_*.jsonl")), "its answers are kept"
 
@@ -253,7 +251,7 @@ def test_a_failed_model_that_is_mended_gives_the_unbroken_ranking(toy_bank, tmp_
     adaptive = AdaptiveConfig(bank=toy_bank, **RULES)
     mended = simple_evaluate(models, [toy.TASK], adaptive, resume=tmp_path / "b")
     assert toy.undated(mended["ranking"][toy.TASK]) == toy.undated(unbroken)
-    records, _ = read_journal(tmp_path / "b" / "journal.jsonl")
+    records = toy.journal(tmp_path / "b")
     asked = [(r["model"], r["doc_id"]) for r in records if r["type"] == "answer"]
     assert len(asked) == len(set(asked)), "no document is asked twice of a model"
 
@@ -373,11 +371,11 @@ def test_a_full_disk_is_a_clear_end(toy_bank, tmp_path, monkeypatch):
 
     write, written = Journal.write, [0]
 
-    def full(self, kind, **record):
+    def full(self, record):
         written[0] += 1
         if written[0] == 10:
             raise OSError(28, "No space left on device", str(self.path))
-        return write(self, kind, **record)
+        write(self, record)
 
     monkeypatch.setattr(Journal, "write", full)
     with pytest.raises(ModelError, match=r"No space left on device.*--resume"):
@@ -399,19 +397,19 @@ def test_empty_answers_count_and_are_reported(toy_bank, tmp_path):
 
 
 def test_a_document_whose_metric_raises_is_left_out_for_all_models(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run.session import Session
+    from lm_eval_adaptive.run import marking
 
-    plain = Session.score
+    plain = marking.mark
     broken: set[int] = set()
 
-    def score(self, answer):
-        found = plain(self, answer)
+    def mark(task, terms, answer):
+        found = plain(task, terms, answer)
         if answer.doc_id % 3 == 0:
             broken.add(answer.doc_id)
-            return type(found)(None, None, clipped=False, problem="rougeL is nan")
+            return type(found)(raw_score=None, score=None, clipped=False, problem="rougeL is nan")
         return found
 
-    monkeypatch.setattr(Session, "score", score)
+    monkeypatch.setattr(marking, "mark", mark)
     ranking = run(toy_bank, tmp_path)["ranking"][toy.TASK]
     assert broken
     assert {entry["doc_id"] for entry in ranking["excluded"]} == broken
@@ -437,7 +435,7 @@ def test_metric_that_the_task_does_not_give_is_named(toy_bank, tmp_path, monkeyp
 
 def test_rounds_ask_several_documents_in_one_call(toy_bank, tmp_path):
     run(toy_bank, tmp_path, round_size=5, items_per_model=10)
-    records, _ = read_journal(tmp_path / "journal.jsonl")
+    records = toy.journal(tmp_path)
     rounds = [record for record in records if record["type"] == "round"]
     assert len(rounds) == 2
     assert all(len(ask["doc_ids"]) == 5 for record in rounds for ask in record["asks"])
@@ -464,9 +462,9 @@ def test_one_model_stops_at_its_precision(toy_bank, tmp_path):
 
 def test_few_shot_prompts_equal_those_of_a_full_run(toy_bank, tmp_path):
     """Few-shot draws run through the documents, so a chosen document needs the full run's draw."""
+    from lm_eval_adaptive.host.find_tasks import make_task_manager
+    from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.host.task import PromptSettings, TaskDocs, build_instances, load_task
-    from lm_eval_adaptive.run.config import HarnessSettings
-    from lm_eval_adaptive.run.loop import make_task_manager
 
     settings = HarnessSettings(tasks=(toy.TASK,))
     for sampler, split in (("default", "fewshot"), ("default", "test"), ("first_n", "fewshot")):
@@ -526,7 +524,7 @@ def test_repeats_are_asked_and_paid(toy_bank, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "load_tasks", thrice)
     found = run(toy_bank, tmp_path, items_per_model=2, min_items=2)
     assert found["ranking"][toy.TASK]["cost_total"] == 3 * 2 * 3
-    records, _ = read_journal(tmp_path / "journal.jsonl")
+    records = toy.journal(tmp_path)
     assert all(len(r["resps"]) == 3 for r in records if r["type"] == "answer")
 
 
@@ -612,7 +610,7 @@ def test_prices_by_the_token_are_paid_by_the_answers_lengths(toy_bank, tmp_path)
     models[0]["cost"] = {"input": 2.0, "output": 10.0}
     found = run(toy_bank, tmp_path, models, items_per_model=5, min_items=5)
     ranking = found["ranking"][toy.TASK]
-    records, _ = read_journal(tmp_path / "journal.jsonl")
+    records = toy.journal(tmp_path)
     mine = [r for r in records if r["type"] == "answer" and r["model"] == "weak"]
     # Characters / 4, at 2 and 10 per million tokens.
     full = {row["doc_id"]: row for row in samples_of(tmp_path / "weak")}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.run.config import AdaptiveConfig
-from lm_eval_adaptive.run.loop import simple_evaluate
 from tests.support import toy
 
 WORDS = "documents were drawn at random, the same for all models"

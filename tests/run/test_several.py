@@ -13,7 +13,6 @@ from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError, UsageError
-from lm_eval_adaptive.run.journal import read_journal
 from tests.support import toy
 
 METRICS = ["rougeL", "slot_coverage"]
@@ -90,23 +89,21 @@ def test_one_set_of_answers_gives_a_ranking_per_metric(banks, tmp_path):
 
 
 def test_the_metric_farthest_from_decided_chooses(banks, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import loop as module
-    from lm_eval_adaptive.run import several
+    from lm_eval_adaptive.run.contest import Contest
 
-    plain = module.close_round
+    plain = Contest.close_round
     before = [0, 0]
     chose = Counter()
 
-    def watched(task_run, *rest):
-        runs = [task_run, *task_run.followers]
-        doubts = [several._doubt(each) for each in runs]
-        (chooser,) = (k for k in range(2) if runs[k].chosen > before[k])
+    def watched(contest, *rest):
+        doubts = [view.doubt() for view in contest.views]
+        (chooser,) = (k for k in range(2) if contest.views[k].chosen > before[k])
         before[chooser] += 1
         chose[METRICS[chooser]] += 1
         assert doubts[chooser] == max(doubts)
-        return plain(task_run, *rest)
+        return plain(contest, *rest)
 
-    monkeypatch.setattr(module, "close_round", watched)
+    monkeypatch.setattr(Contest, "close_round", watched)
     ranking = run(banks, tmp_path, round_size=2)["ranking"][toy.TASK]
     assert set(chose) == set(METRICS)
     assert sum(chose.values()) == max(step["round"] for step in ranking["trace"])
@@ -137,7 +134,7 @@ def test_resumed_at_any_round_it_is_the_same_run(banks, tmp_path):
         (folder / "journal.jsonl").write_text("".join(lines[:place]))
         again = run(banks, folder, resume=folder)["ranking"][toy.TASK]
         assert toy.undated(again) == toy.undated(whole)
-        records, _ = read_journal(folder / "journal.jsonl")
+        records = toy.journal(folder)
         told = Counter((r["model"], r["doc_id"]) for r in records if r["type"] == "answer")
         assert max(told.values()) == 1
 

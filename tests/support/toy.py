@@ -156,3 +156,9 @@ def ranking_of(folder, task=TASK):
 
 def undated(ranking):
     return {key: value for key, value in ranking.items() if key != "date"}
+
+
+def journal(folder):
+    """The lines of a journal as anybody's JSON reader has them."""
+    lines = (Path(folder) / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]

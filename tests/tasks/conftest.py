@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from lm_eval_adaptive.run.loop import tasks_folder
+from lm_eval_adaptive.host.find_tasks import tasks_folder
 from tests.tasks import documents, fakes
 
 CALIBRATION = {"cal-20": 0.2, "cal-35": 0.35, "cal-50": 0.5, "cal-65": 0.65, "cal-80": 0.8, "cal-95": 0.95}  # fmt: skip

@@ -12,9 +12,9 @@ import pytest
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
 from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+from lm_eval_adaptive.host.find_tasks import tasks_folder
 from lm_eval_adaptive.metrics import METRICS, bertscore
 from lm_eval_adaptive.metrics.judging.reply import Reply
-from lm_eval_adaptive.run.loop import tasks_folder
 from tests.support import toy
 from tests.tasks import documents, fakes
 from tests.tasks.conftest import CALIBRATION

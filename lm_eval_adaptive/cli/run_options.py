@@ -1,7 +1,8 @@
-"""The options of this package's commands, added to the harness's own parser.
+"""The options of ``run --adaptive``, added to the harness's own parser.
 
-This module owns names, defaults and help of the options; what a command does is the command line's
-business. It imports everything heavy inside functions, so that ``--help`` is quick.
+This module owns names and help of the options; what they mean is ``request``'s business, and their
+defaults are the options' own (``core.defaults``). It imports nothing heavy, so that ``--help`` is
+quick.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import textwrap
 from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.core import defaults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,12 +92,6 @@ def _model_args_action() -> type[argparse.Action]:
                 mine.update(vars(own).get(self.dest, {}))
 
     return ModelArgsAction
-
-
-def _range(text: str) -> tuple[float, float]:
-    from lm_eval_adaptive.banks.calibrate import parse_range
-
-    return parse_range(text)
 
 
 def add_run_options(run: argparse.ArgumentParser) -> None:
@@ -192,13 +189,13 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
         type=float,
         default=quiet,
         metavar="<level>",
-        help="Two-sided level at which a pair counts as decided (default: 0.95)",
+        help=f"Two-sided level at which a pair counts as decided (default: {defaults.CONFIDENCE})",
     )
     own.add_argument(
         "--correction",
         choices=("none", "holm"),
         default=quiet,
-        help="Family-wise control over the pairs to decide (default: none)",
+        help=f"Family-wise control over the pairs to decide (default: {defaults.CORRECTION})",
     )
     own.add_argument(
         "--equivalence",
@@ -211,15 +208,19 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
         "--pairs",
         default=quiet,
         metavar="adjacent|all|top:K",
-        help="Pairs to decide before stopping, e.g. --pairs top:1 (default: adjacent)",
+        help=f"Pairs to decide before stopping, e.g. --pairs top:1 (default: {defaults.PAIRS})",
     )
     for name, kind, text in (
-        ("min_items", int, "Items of each model before any stop (default: 10)"),
+        ("min_items", int, f"Items of each model before any stop (default: {defaults.MIN_ITEMS})"),
         ("max_items", int, "Most items of one model (default: half the bank)"),
         ("budget", float, "Total cost, in the unit of the models' costs, e.g. --budget 5"),
         ("budget_items", int, "Total items of all models, e.g. --budget_items 200"),
         ("items_per_model", int, "Fixed number of items of each model, no early stop"),
-        ("futility", float, "Give up pairs with less chance of being decided; 0: never (0.03)"),
+        (
+            "futility",
+            float,
+            f"Give up pairs with less chance of being decided; 0: never ({defaults.FUTILITY})",
+        ),
         ("resident", int, "Most local models in memory at once (default: as many as fit)"),
         ("precision", float, "One model: stop at this standard error of its score, metric's units"),
     ):
@@ -250,125 +251,3 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
         help="Go on with the run in this output folder; given alone it takes all options from it",
     )
     run.epilog = (run.epilog or "") + _RUN_EXAMPLES
-
-
-def add_calibrate(subparsers: Any) -> argparse.ArgumentParser:
-    """The ``calibrate`` command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "calibrate",
-        help="Make a bank from logs of the harness or a score file",
-        description="Make an item bank from scores of models that answered the whole benchmark.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=textwrap.dedent("""
-            examples:
-              # From folders of `lm-eval run --log_samples`
-              $ lm-eval-adaptive calibrate --task records_to_text --metric rougeL \\
-                  --samples runs --output records.bank.parquet
-
-              # From a table with the columns model, item, score
-              $ lm-eval-adaptive calibrate --task my_task --metric judge --range 1,10 \\
-                  --scores scores.csv --output my_task.bank.parquet
-
-              # Add the models of two adaptive runs to a bank
-              $ lm-eval-adaptive calibrate --update records.bank.parquet \\
-                  --samples out_may out_june --output records_june.bank.parquet
-        """),
-    )
-    parser.add_argument("--task", default="", help="Name of the harness task")
-    parser.add_argument("--metric", default="", metavar="NAME[,FILTER]", help="Metric to use")
-    parser.add_argument(
-        "--update",
-        metavar="BANK",
-        help="Add the models of --samples (output folders of adaptive runs as well) to this bank; "
-        "task, metric, range and response model are the bank's",
-    )
-    parser.add_argument(
-        "--samples",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR_OR_GLOB",
-        help="Logs written by --log_samples, any format since 0.4.0",
-    )
-    parser.add_argument("--scores", metavar="FILE", help="Parquet or CSV, long or wide")
-    parser.add_argument("--output", required=True, metavar="FILE", help="Bank file to write")
-    parser.add_argument(
-        "--exclude_model",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="Models to leave out, for example those to be ranked later",
-    )
-    parser.add_argument(
-        "--response_model",
-        default="auto",
-        choices=("auto", "robust-2pl", "paper-1pl", "bernoulli-2pl"),
-        help="Default: bernoulli-2pl for 0/1 scores, robust-2pl otherwise",
-    )
-    parser.add_argument(
-        "--range",
-        metavar="LO,HI",
-        help="Raw values that map to 0 and 1; default: the task's, the metric's, else observed",
-    )
-    parser.add_argument(
-        "--clip", action="store_true", help="Clip scores outside the range and count them"
-    )
-    direction = parser.add_mutually_exclusive_group()
-    direction.add_argument(
-        "--higher_is_better", dest="lower_is_better", action="store_false", default=None
-    )
-    direction.add_argument("--lower_is_better", action="store_true", default=None)
-    parser.add_argument(
-        "--allow",
-        nargs="+",
-        default=[],
-        choices=("task_version", "few_shot", "prompts", "partial"),
-        help="Differences between the logs to accept, e.g. --allow few_shot",
-    )
-    parser.add_argument("--licence", default="", help="A note on the scores' licence, kept inside")
-    parser.add_argument("--overwrite", action="store_true", help="Replace an existing bank")
-    return parser
-
-
-def add_bank(subparsers: Any) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """The ``bank`` command: its ``show`` and ``check``."""
-    parser = subparsers.add_parser("bank", help="Look into a bank, or check it against a task")
-    inner = parser.add_subparsers(dest="bank_command", required=True, metavar="show|check")
-    show = inner.add_parser(
-        "show",
-        help="What a bank holds",
-        epilog="example: lm-eval-adaptive bank show records.bank.parquet --json",
-    )
-    show.add_argument("file")
-    show.add_argument("--json", action="store_true", help="As JSON, with every item")
-    check = inner.add_parser(
-        "check",
-        help="Whether a bank fits a task's documents",
-        epilog="example: lm-eval-adaptive bank check my.bank.parquet --tasks my_task",
-    )
-    check.add_argument("file")
-    check.add_argument("--tasks", required=True, help="Task name or YAML file")
-    check.add_argument("--include_path", default=None, help="Folder of external tasks")
-    return show, check
-
-
-def add_report(subparsers: Any) -> argparse.ArgumentParser:
-    """The ``report`` command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "report",
-        help="The report of a run, finished or not, or of a bank",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=textwrap.dedent("""
-            examples:
-              $ lm-eval-adaptive report out                 # out/report.html
-              $ lm-eval-adaptive report out --format md
-              $ lm-eval-adaptive report my.bank.parquet
-        """),
-    )
-    parser.add_argument("file", help="A run's --output_path, a ranking_*.json in it, or a bank")
-    parser.add_argument(
-        "--output", default=None, help="File or folder to write; default: report.html beside it"
-    )
-    parser.add_argument("--format", choices=("html", "md", "csv", "png"), default="html")
-    return parser

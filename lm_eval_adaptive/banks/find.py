@@ -1,0 +1,79 @@
+"""Which bank a task has: the one the user names, else the one its YAML names.
+
+A bank is a file, or an address on the hub (``banks.hub``). The module reads task files through the
+harness's own loader, and loads the bank; whether it fits the run is checked there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
+from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.errors import BankError
+from lm_eval_adaptive.host.find_tasks import include_paths
+
+if TYPE_CHECKING:
+    from lm_eval_adaptive.host.task import TaskDocs
+
+
+def named_banks(include_path: Any) -> list[tuple[str, str, Path | str]]:
+    """Tasks whose YAML names a bank, from our and the user's folders.
+
+    Returns:
+        Task, metric, and the bank's file, or its address where it is on the hub.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found = []
+    for folder in include_paths(include_path):
+        for file in sorted(Path(folder).rglob("*.yaml")):
+            config = load_yaml(str(file), resolve_func=False)
+            block = (config.get("metadata") or {}).get("adaptive") or {}
+            named = [(block.get("metric", ""), block.get("bank"))]
+            named += (block.get("banks") or {}).items()
+            for metric, address in named:
+                if isinstance(config.get("task"), str) and address:
+                    bank = address if is_hub_address(address) else file.parent / str(address)
+                    found.append((config["task"], str(metric), bank))
+    return found
+
+
+def find_bank(docs: TaskDocs, given: str | Path | None, metric: str | None) -> ItemBank:
+    """The bank for a task: the user's, else the one its YAML names.
+
+    Args:
+        docs: The task's documents.
+        given: The bank that the user names, None where he names none.
+        metric: The metric that the user ranks by, None for the task's own.
+
+    Raises:
+        BankError: There is none, or it cannot be read.
+    """
+    if given is not None:
+        return load_bank(given)
+    named = docs.metadata.get("bank")
+    if metric is not None:
+        named = (docs.metadata.get("banks") or {}).get(metric, named)
+    if is_hub_address(named):
+        return load_bank(named)
+    if named:
+        path = Path(str(named))
+        source = (docs.task.config.metadata or {}).get("config_source")
+        if not path.is_absolute() and source and source != "inline":
+            path = Path(source).parent / path
+        return load_bank(path)
+    raise BankError(
+        f"no bank for task {docs.name}: its YAML names none under metadata.adaptive.bank; make one "
+        f"with `lm-eval-adaptive calibrate --task {docs.name} …` and pass it with --bank"
+    )
+
+
+def load_bank(name: str | Path) -> ItemBank:
+    """A bank by its file, or by its address on the hub.
+
+    Raises:
+        BankError: It cannot be had or read.
+    """
+    return ItemBank.load(fetch_bank(name) if is_hub_address(name) else Path(name))

@@ -1,0 +1,39 @@
+"""``report``: the page of a run, finished or not, or of a bank."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the harness's subcommands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "report",
+        help="The report of a run, finished or not, or of a bank",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=textwrap.dedent("""
+            examples:
+              $ lm-eval-adaptive report out                 # out/report.html
+              $ lm-eval-adaptive report out --format md
+              $ lm-eval-adaptive report my.bank.parquet
+        """),
+    )
+    parser.add_argument("file", help="A run's --output_path, a ranking_*.json in it, or a bank")
+    parser.add_argument(
+        "--output", default=None, help="File or folder to write; default: report.html beside it"
+    )
+    parser.add_argument("--format", choices=("html", "md", "csv", "png"), default="html")
+    parser.set_defaults(func=run)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Write the report and name its file."""
+    from lm_eval_adaptive.report.write import write_report
+    from lm_eval_adaptive.run.standing import standings
+
+    output = None if namespace.output is None else Path(namespace.output)
+    print(write_report(Path(namespace.file), output, namespace.format, standings))
+    return 0

@@ -1,0 +1,42 @@
+"""How errors fall as more items are asked: the one law by which anything is predicted.
+
+This module owns that law and imports nothing. Whoever predicts asks it: whether a pair is worth
+going on with, how many items a round holds, how many are left to ask. An inference names its own
+(:class:`~lm_eval_adaptive.core.inference.Inference`), since errors of different kinds fall
+differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Variances fall as a power of the number of items.
+
+    Attributes:
+        power: The variance of an error after n items is proportional to n^-power.
+
+    >>> law = Forecast(1.0)
+    >>> law.variance(0.04, 10, 40)
+    0.01
+    >>> law.items(10, 2.0)  # for half the error
+    40.0
+    """
+
+    power: float
+
+    def variance(self, now: float, items: float, then: float) -> float:
+        """The variance of an error after ``then`` items, from what it is after ``items``."""
+        return float(now * (items / then) ** self.power)
+
+    def items(self, items: float, times: float) -> float:
+        """Items after which an error is 1 / ``times`` of what it is after ``items``."""
+        return float(items * times ** (2.0 / self.power))
+
+
+# Seen on real score matrices: slower than the root, since the items that tell most come first.
+OBSERVED = Forecast(0.6)
+# As errors of means over random items fall, the root of n: the fewest items that may do.
+FASTEST = Forecast(1.0)

@@ -1,0 +1,105 @@
+"""What an answer is worth, and the line that the journal keeps of it.
+
+This module owns the way from an answer of the host to a record: its score by each metric of the
+contest, its cost, and its values in a shape that JSON has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval_adaptive.errors import TaskError
+from lm_eval_adaptive.host.scoring import document_score
+from lm_eval_adaptive.host.settings import cost_of_tokens
+from lm_eval_adaptive.records.journal import AnswerRecord, ScoreRecord
+
+if TYPE_CHECKING:
+    from lm_eval_adaptive.host.candidate import Answer
+    from lm_eval_adaptive.run.contest import Contest, Terms
+
+
+def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
+    """The number of an answer under a metric and its range.
+
+    Raises:
+        TaskError: The task's metrics do not hold the metric at all.
+        DataError: The metric's values are no numbers.
+    """
+    result = answer.result
+    if result.error and terms.filter not in result.metrics:
+        return _left_out(f"metric failed: {result.error}")
+    metrics = result.metrics[terms.filter]
+    if terms.metric not in metrics:
+        raise TaskError(
+            f"task {task} gives no metric {terms.metric!r}; it has {', '.join(metrics) or 'none'}: "
+            "calibrate a bank for one of them"
+        )
+    if metrics[terms.metric] is None:
+        return _left_out(f"{terms.metric} is missing")
+    raw = document_score(terms.metric, metrics[terms.metric])
+    if not np.isfinite(raw):
+        return _left_out(f"{terms.metric} is {raw}")
+    return ScoreRecord(
+        raw_score=raw,
+        score=float(terms.scale.to_score(raw)),
+        clipped=bool(terms.scale.outside(raw)),
+        problem="",
+    )
+
+
+def _left_out(problem: str) -> ScoreRecord:
+    return ScoreRecord(raw_score=None, score=None, clipped=False, problem=problem)
+
+
+def answer_record(contest: Contest, model: str, answer: Answer) -> AnswerRecord:
+    """What the journal keeps of an answer to the contest's present round.
+
+    Raises:
+        AdaptiveError: It cannot be scored, see :func:`mark`.
+    """
+    first, *others = (view.terms for view in contest.views)
+    found = mark(contest.task, first, answer)
+    cost = cost_of_tokens(
+        contest.prices[model], answer.input_tokens, answer.output_tokens, len(answer.resps)
+    )
+    return AnswerRecord(
+        task=contest.task,
+        round=contest.rounds + 1,
+        model=model,
+        doc_id=answer.doc_id,
+        prompt_hash=answer.prompt_hash,
+        resps=tuple(map(str, answer.resps)),
+        filtered=plain_value(answer.result.filtered),
+        metrics=plain_value(answer.result.metrics),
+        raw_score=found.raw_score,
+        score=found.score,
+        clipped=found.clipped,
+        problem=found.problem,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        tokens_counted=answer.counted,
+        cost=float(cost),
+        scores={terms.key: mark(contest.task, terms, answer) for terms in others},
+    )
+
+
+def plain_value(value: Any) -> Any:
+    """A metric value or filtered response as JSON can hold it: numpy numbers become Python's."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain_value(each) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):  # numpy's float64 is a float as well, and JSON's has no kinds
+        if isinstance(value, kind):
+            return kind(value)
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", None) == 1:
+        return plain_value(item())
+    if callable(getattr(value, "tolist", None)):
+        return plain_value(value.tolist())
+    return str(value)

@@ -1,0 +1,363 @@
+"""From a task to a contest: its bank or none, the checks that a bank fits, the rules, the recipe.
+
+This module owns what has to hold before anything is asked; it imports the banks' room, the host's
+documents and the core. It asks no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval_adaptive.banks.calibrate import match_documents
+from lm_eval_adaptive.banks.find import find_bank
+from lm_eval_adaptive.core.build import refit
+from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.errors import BankError, TaskError, UsageError
+from lm_eval_adaptive.host.settings import cost_of_tokens, metric_and_filter
+from lm_eval_adaptive.records.journal import NO_BANK
+from lm_eval_adaptive.run.cold import is_cold, measure_of, shared_order
+from lm_eval_adaptive.run.contest import Contest, Terms, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.host.settings import CandidateSpec
+    from lm_eval_adaptive.host.task import TaskDocs
+    from lm_eval_adaptive.run.config import AdaptiveConfig
+
+
+def open_contest(
+    docs: TaskDocs,
+    adaptive: AdaptiveConfig,
+    specs: Sequence[CandidateSpec],
+    batch: int,
+    seed: int,
+) -> Contest:
+    """The contest of some models on a task.
+
+    Documents that are not in every metric's bank are asked for none.
+
+    Args:
+        docs: The task's documents.
+        adaptive: The run's options.
+        specs: The models, sorted by name.
+        batch: Items the back ends answer in about the time of one.
+        seed: Seed of the random sampler.
+
+    Raises:
+        BankError: There is no bank, or it is of another task, metric or filter, or the banks of
+            several metrics have no document in common.
+        DataError: The bank's items are not among the documents.
+        UsageError: The rules cannot be met.
+    """
+    options = [adaptive]
+    if len(adaptive.metrics) > 1:
+        options = [replace(adaptive, metric=metric) for metric in adaptive.metrics]
+    views = [_view(docs, each, specs, batch, seed) for each in options]
+    if len(views) > 1:
+        shared = set.intersection(*(set(view.item_of) for view in views))
+        if not shared:
+            raise BankError(
+                f"the banks of {', '.join(adaptive.metrics)} have no document of task {docs.name} "
+                "in common; calibrate them from the same logs"
+            )
+        for view in views:
+            view.keep(shared)
+    return Contest(docs.name, specs, views)
+
+
+def _view(
+    docs: TaskDocs,
+    adaptive: AdaptiveConfig,
+    specs: Sequence[CandidateSpec],
+    batch: int,
+    seed: int,
+) -> View:
+    """The contest by one metric."""
+    if is_cold(docs, adaptive):
+        return _view_without_bank(docs, adaptive, specs, batch, seed)
+    return _view_of_bank(docs, adaptive, specs, batch, seed)
+
+
+def _view_of_bank(
+    docs: TaskDocs,
+    adaptive: AdaptiveConfig,
+    specs: Sequence[CandidateSpec],
+    batch: int,
+    seed: int,
+) -> View:
+    bank = _bank_of(docs, adaptive)
+    info, own = bank.info, tuple(spec.name for spec in specs)
+    where, notices = match_documents(bank, docs.keys)
+    known, told = known_rows(bank, adaptive.against, own)
+    procedure = Procedure.for_bank(
+        bank,
+        expected_costs(bank, specs, _repeats(docs)),
+        adaptive.procedure(info.scale.width, batch, seed),
+        known,
+    )
+    terms = Terms(
+        key=adaptive.metrics[0] if adaptive.metrics else info.metric,
+        metric=info.metric,
+        filter=info.filter,
+        scale=info.scale,
+        bank=bank,
+        options=adaptive,
+        names=(*own, *(info.models[row].name for row in known)),
+    )
+    doc_ids = np.array([-1 if each is None else each for each in where])
+    return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
+
+
+def _view_without_bank(
+    docs: TaskDocs,
+    adaptive: AdaptiveConfig,
+    specs: Sequence[CandidateSpec],
+    batch: int,
+    seed: int,
+) -> View:
+    metric, filter_name, scale = measure_of(docs, adaptive)
+    unknown = np.full(len(docs), np.nan)
+    procedure = Procedure.for_order(
+        shared_order(docs, adaptive, seed),
+        item_costs(specs, _repeats(docs), unknown, unknown, NO_BANK),
+        adaptive.procedure(scale.width, batch, seed),
+    )
+    terms = Terms(
+        key=adaptive.metrics[0] if adaptive.metrics else metric,
+        metric=metric,
+        filter=filter_name,
+        scale=scale,
+        bank=None,
+        options=adaptive,
+        names=tuple(spec.name for spec in specs),
+    )
+    return _signed(docs, specs, terms, procedure, np.arange(len(docs)), [])
+
+
+def _repeats(docs: TaskDocs) -> int:
+    return int(docs.task.config.repeats or 1)
+
+
+def _signed(
+    docs: TaskDocs,
+    specs: Sequence[CandidateSpec],
+    terms: Terms,
+    procedure: Procedure,
+    doc_ids: NDArray[np.int_],
+    notices: Sequence[str],
+) -> View:
+    """A view with its recipe, and with what the metric itself gives reason to say."""
+    scorer, said = _scorer(docs, specs, terms.metric)
+    terms = replace(terms, signature=_signature(docs, terms, procedure, scorer))
+    return View(terms, procedure, doc_ids, [*notices, *said])
+
+
+def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
+    """The task's bank, as it is to be used.
+
+    Raises:
+        BankError: There is none, or it is of another task, version, metric or filter.
+    """
+    metric = next(iter(adaptive.metrics), None)
+    bank = refit(find_bank(docs, adaptive.bank_for(docs.name), metric), adaptive.response_model)
+    info, where = bank.info, bank.path
+    if info.task != docs.name:
+        raise BankError(
+            f"bank {where} was made for task {info.task}, this run is of task {docs.name}; pass "
+            "the right bank with --bank, or recalibrate"
+        )
+    if metric is not None:
+        _check_metric(bank, metric)
+    filters = [each.name for each in docs.task._filters]  # noqa: SLF001
+    if info.filter not in filters:
+        raise BankError(
+            f"bank {where} was calibrated on filter {info.filter}, task {docs.name} has "
+            f"{', '.join(filters)}; recalibrate it on logs of this version of the task"
+        )
+    if info.task_version and info.task_version != docs.version:
+        raise BankError(
+            f"bank {where} was made for version {info.task_version} of task {docs.name}, this is "
+            f"version {docs.version}; recalibrate it, or use the version of the task it was made "
+            "for"
+        )
+    return bank
+
+
+def _check_metric(bank: ItemBank, asked: str) -> None:
+    metric, filter_name = metric_and_filter(asked)
+    info, where = bank.info, bank.path
+    if metric != info.metric:
+        raise BankError(
+            f"bank {where} ranks by {info.metric}, --metric asks for {metric}; leave --metric out, "
+            f"or calibrate a bank for that metric and name it with --bank {info.task}:{metric}=PATH"
+        )
+    if filter_name is not None and filter_name != info.filter:
+        raise BankError(
+            f"bank {where} was calibrated on filter {info.filter}, --metric asks for "
+            f"{filter_name}; calibrate a bank for that filter"
+        )
+
+
+def expected_costs(
+    bank: ItemBank, specs: Sequence[CandidateSpec], repeats: int
+) -> NDArray[np.float64]:
+    """What each item is expected to cost each model, shape (m, n), by the bank's token counts.
+
+    Raises:
+        BankError: A model is priced by tokens, and the bank does not know how long answers are.
+    """
+    return item_costs(specs, repeats, bank.input_tokens, bank.output_tokens, bank.path)
+
+
+def item_costs(
+    specs: Sequence[CandidateSpec],
+    repeats: int,
+    tokens_in: NDArray[np.float64],
+    tokens_out: NDArray[np.float64],
+    bank: str,
+) -> NDArray[np.float64]:
+    """What each item is expected to cost each model, shape (m, n).
+
+    Args:
+        specs: m models.
+        repeats: Responses per document.
+        tokens_in: Tokens of each item's prompt, shape (n,), NaN where they are not known.
+        tokens_out: Tokens of an answer, likewise.
+        bank: What the tokens are known from, for messages.
+
+    Raises:
+        BankError: A model is priced by tokens, and these are not known.
+    """
+    by_tokens = [spec.name for spec in specs if isinstance(spec.cost, dict)]
+    if by_tokens and not (np.isfinite(tokens_in) & np.isfinite(tokens_out)).all():
+        raise BankError(
+            f"{by_tokens[0]} is priced by tokens, and bank {bank} does not tell how many its items "
+            "take: give a price per item, or calibrate the bank from logs"
+        )
+    tokens_in, tokens_out = np.nan_to_num(tokens_in), np.nan_to_num(tokens_out)
+    rows = [
+        # No item is free, or its worth per cost would have no end.
+        np.maximum(
+            cost_of_tokens(spec.cost, tokens_in * repeats, tokens_out * repeats, repeats), 1e-12
+        )
+        for spec in specs
+    ]
+    return np.array(rows)
+
+
+def known_rows(
+    bank: ItemBank, against: Sequence[str], candidates: Sequence[str]
+) -> tuple[list[int], list[str]]:
+    """The calibration models that join a ranking with their recorded scores.
+
+    Args:
+        bank: The bank.
+        against: Their names, or ``all``.
+        candidates: Names of the models to be ranked.
+
+    Returns:
+        Their rows in the bank, by name; and notices.
+
+    Raises:
+        UsageError: A name is not among the calibration models, or is a candidate's as well.
+    """
+    rows = {model.name: row for row, model in enumerate(bank.info.models)}
+    if "all" in against and "all" not in rows:
+        doubled = [name for name in candidates if name in rows]
+        notices = [
+            f"{name} is a model of the bank and is asked anew, so --against all leaves its "
+            "recorded score out"
+            for name in doubled
+        ]
+        return [rows[name] for name in sorted(rows) if name not in candidates], notices
+    for name in against:
+        if name not in rows:
+            raise UsageError(
+                f"--against {name}: bank {bank.path} has no such model; it holds "
+                f"{', '.join(sorted(rows))}"
+            )
+        if name in candidates:
+            raise UsageError(
+                f"--against {name}: a model of that name is asked in this run; call the one to be "
+                "asked differently with --model_name"
+            )
+    return [rows[name] for name in sorted(set(against))], []
+
+
+def _scorer(
+    docs: TaskDocs, specs: Sequence[CandidateSpec], metric: str
+) -> tuple[str, Sequence[str]]:
+    """What the metric's values depend on, "" where the task does not tell; and its ties.
+
+    Raises:
+        TaskError: The task does not have the bank's metric.
+        UsageError: A setting of the metric is missing.
+    """
+    scoring = docs.task.config.process_results
+    if not hasattr(scoring, "signature"):  # a function of another kind, see metrics.task
+        return "", ()
+    if metric not in scoring.metrics:
+        raise TaskError(
+            f"task {docs.name} gives no metric {metric!r}; it has {', '.join(scoring.metrics)}: "
+            "calibrate a bank for one of them"
+        )
+    made_of = {spec.name: f"{spec.model} {spec.model_args}" for spec in specs}
+    notices = scoring.warnings(made_of, [metric])
+    return str(scoring.signature([metric])[metric]), notices
+
+
+def _signature(docs: TaskDocs, terms: Terms, procedure: Procedure, scorer: str) -> str:
+    """The recipe: what has to be equal for a ranking to come out again, on one line.
+
+    Args:
+        docs: The task's documents.
+        terms: What the metric brings.
+        procedure: The rules, and how items are chosen.
+        scorer: What the metric's values depend on, "" where the task does not tell.
+    """
+    import lm_eval_adaptive
+
+    rules, adaptive, scale = procedure.config, terms.options, terms.scale
+    known = [name for name, is_known in zip(terms.names, procedure.known, strict=True) if is_known]
+    parts: dict[str, Any] = {
+        "task": docs.name,
+        "version": docs.version,
+        "metric": terms.metric,
+        "filter": terms.filter,
+        "bank": terms.bank_sha256[:12] or "unsaved",
+        "response": terms.response_model,
+        "sampler": procedure.sampler.name,
+        "round": rules.round_size or f"auto{rules.batch}",
+        "conf": rules.rule.confidence,
+        "corr": rules.rule.correction,
+        "pairs": rules.rule.pairs,
+        "min": procedure.min_items,
+        "max": procedure.max_items,
+        "seed": rules.seed,
+        "lea": lm_eval_adaptive.__version__,
+    }
+    if scorer:
+        parts["scorer"] = scorer.replace("|", ";")
+    if adaptive.range is not None:
+        parts["range"] = f"{scale.lo:g},{scale.hi:g}"
+    if adaptive.stratify is not None:
+        parts["stratify"] = adaptive.stratify
+    if known:
+        parts["against"] = ",".join(known)
+    if rules.rule.equivalence:
+        parts["equiv"] = adaptive.equivalence
+    if rules.futility != ProcedureConfig.futility:
+        parts["futility"] = rules.futility
+    for name in ("budget", "budget_items", "items_per_model", "precision"):
+        if getattr(rules, name) is not None:
+            parts[name] = getattr(adaptive, name)
+    # In the manner of sacrebleu's signatures.
+    return "|".join(f"{key}:{value}" for key, value in parts.items())

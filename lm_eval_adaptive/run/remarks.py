@@ -1,0 +1,135 @@
+"""What the reader of a ranking has to know, told from the answers themselves.
+
+This module owns the warnings of a ranking; it imports the contest alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lm_eval_adaptive.run.contest import Contest, View
+
+
+def remarks(contest: Contest, view: View) -> list[str]:
+    """The warnings of a ranking by one metric."""
+    found = [*view.notices, *_random_choice(view), *_odd_answers(contest, view)]
+    unscored = sum(each.raw_score is None for each in view.scores)
+    if unscored:
+        found.append(f"{unscored} of {len(view.scores)} answers have no {view.terms.metric}")
+    if view.excluded:
+        found.append(
+            f"{len(view.excluded)} document(s) were left out for all models, see `excluded`"
+        )
+    found += _guessed_costs(contest)
+    found += _misfits(view)
+    found += _given_up(view)
+    return found + _prompt_mismatch(contest, view)
+
+
+def _random_choice(view: View) -> list[str]:
+    bank = view.terms.bank
+    chosen = view.procedure.config.sampler == "auto"
+    if not chosen or bank is None or bank.info.selector != "random":
+        return []
+    said = (
+        "documents were drawn at random, the same for all models: what told the bank's calibration "
+        "models apart did not carry over to held-out ones; calibrating with more models, or with "
+        "more different ones, may change that"
+    )
+    return [said]
+
+
+def _odd_answers(contest: Contest, view: View) -> list[str]:
+    """Empty answers, and scores outside the range."""
+    scale = view.terms.scale
+    counts: Counter[str] = Counter()
+    empty: Counter[str] = Counter()
+    clipped: Counter[str] = Counter()
+    for answer, score in zip(contest.answers, view.scores, strict=True):
+        counts[answer.model] += 1
+        empty[answer.model] += all(not resp.strip() for resp in answer.resps)
+        clipped[answer.model] += score.clipped
+    found = []
+    for model in sorted(counts):
+        if empty[model]:
+            found.append(f"{model}: {empty[model]} of {counts[model]} answers are empty")
+        if clipped[model]:
+            found.append(
+                f"{model}: {clipped[model]} of {counts[model]} scores lie outside the bank's range "
+                f"[{scale.lo:g}, {scale.hi:g}] and were clipped"
+            )
+    return found
+
+
+def _guessed_costs(contest: Contest) -> list[str]:
+    prices = contest.prices
+    guessed = sorted(
+        {
+            answer.model
+            for answer in contest.answers
+            if isinstance(prices[answer.model], dict) and not answer.tokens_counted
+        }
+    )
+    if not guessed:
+        return []
+    return [f"{', '.join(guessed)}: no tokenizer to count with, costs are by characters / 4"]
+
+
+def _misfits(view: View) -> list[str]:
+    """Models whose answers are unlike what the bank expects of any model."""
+    procedure, state = view.procedure, view.state
+    estimates = procedure.estimate(state)
+    found = []
+    for row in procedure.misfitting(state, estimates):
+        assert estimates.misfit is not None
+        asked = int(state.administered[row])
+        found.append(
+            f"{view.terms.names[row]}: its {asked} answers do not fit the bank (squared residuals "
+            f"are {estimates.misfit[row]:.1f} times what is expected; its error was widened for "
+            "that, and may still be too small): look at its answers and prompts; ask more of it "
+            "with --min_items, or recalibrate the bank with models like it"
+        )
+    return found
+
+
+def _given_up(view: View) -> list[str]:
+    """Pairs that were left undecided before ``max_items``, for want of a chance."""
+    if view.stop_reason != "max_items":
+        return []
+    procedure, state, names = view.procedure, view.state, view.terms.names
+    estimates = procedure.estimate(state)
+    found = []
+    for pair in procedure.pairs(state, estimates):
+        least = int(state.administered[[pair.a, pair.b]].min())
+        if not (pair.required and pair.verdict == "undecided" and least < procedure.max_items):
+            continue
+        chance = procedure.chance(state, estimates, pair)
+        if chance < procedure.config.futility:
+            found.append(
+                f"{names[pair.a]} and {names[pair.b]} were given up after {least} items: "
+                f"{procedure.max_items} each would tell them apart with a chance of {chance:.1%} "
+                "only; --equivalence D says how small a difference counts as none"
+            )
+    return found
+
+
+def _prompt_mismatch(contest: Contest, view: View) -> list[str]:
+    """Whether prompts differ from those the bank was calibrated with."""
+    bank = view.terms.bank
+    if bank is None:
+        return []
+    known = [
+        (bank.prompt_hash[view.item_of[answer.doc_id]], answer.prompt_hash)
+        for answer in contest.answers
+    ]
+    compared = [(then, now) for then, now in known if then]
+    other = sum(then != now for then, now in compared)
+    if not other:
+        return []
+    said = (
+        f"{other} of {len(compared)} prompts differ from the bank's calibration prompts (another "
+        "num_fewshot, template or instruction): difficulties may have shifted"
+    )
+    return [said]
