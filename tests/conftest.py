@@ -43,7 +43,8 @@ def toy_logs(tmp_path_factory):
 @pytest.fixture(scope="session")
 def toy_bank(toy_logs, tmp_path_factory):
     """Path of a bank calibrated on those logs."""
-    from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+    from lm_eval_adaptive.banks.calibrate import calibrate_from
+    from lm_eval_adaptive.banks.options import CalibrateOptions
     from tests.support import toy
 
     bank = calibrate_from(

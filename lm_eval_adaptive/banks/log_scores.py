@@ -58,7 +58,7 @@ def score_matrix(
     metric: str,
     filter: str | None = None,  # noqa: A002  the harness's word
     *,
-    to_number: Callable[[str, Any], float] | None = None,
+    to_number: Callable[[str, object], float] | None = None,
     allow: Collection[str] = (),
     max_edited: float = 0.05,
 ) -> LoggedScores:
@@ -331,7 +331,7 @@ def _number(
     run: LoggedRun,
     answer: LoggedAnswer,
     metric: str,
-    to_number: Callable[[str, Any], float] | None,
+    to_number: Callable[[str, object], float] | None,
 ) -> float:
     where = f"{run.path}, doc_id {answer.doc_id}"
     if metric not in answer.metrics:

@@ -49,7 +49,7 @@ def show_bank_file(namespace: argparse.Namespace) -> int:
 
 def check_bank_file(namespace: argparse.Namespace) -> int:
     """Hold a bank against the documents of a task."""
-    from lm_eval_adaptive.banks.calibrate import match_documents
+    from lm_eval_adaptive.banks.check import match_documents
     from lm_eval_adaptive.banks.find import load_bank
     from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
     from lm_eval_adaptive.host.registries import register_all

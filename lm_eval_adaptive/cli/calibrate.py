@@ -92,8 +92,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Calibrate, save, show."""
-    from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from, parse_range
+    from lm_eval_adaptive.banks.calibrate import calibrate_from
     from lm_eval_adaptive.banks.find import load_bank
+    from lm_eval_adaptive.banks.options import CalibrateOptions, parse_range
     from lm_eval_adaptive.report.bank_show import show_bank
 
     output = Path(namespace.output)

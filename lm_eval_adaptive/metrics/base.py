@@ -97,7 +97,7 @@ class Metric:
             return []
         function = _load(self.where)
         readable = [_readable(case) for case in cases]
-        found: list[float] = function(readable, settings.get(self.family) or {})
+        found: list[float] = function(readable, self._own(settings))
         if len(found) != len(cases):
             raise TaskError(
                 f"metric {self.name} ({self.where}) gave {len(found)} values for {len(cases)} "
@@ -108,8 +108,17 @@ class Metric:
     def signature(self, settings: Mapping[str, Any]) -> str:
         """What the values depend on besides the texts: packages, models, rubrics."""
         module = importlib.import_module(self.where.partition(":")[0])
-        text: str = module.signature(self.name, settings.get(self.family) or {})
+        text: str = module.signature(self.name, self._own(settings))
         return text
+
+    def _own(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        own = settings.get(self.family) or {}
+        if not isinstance(own, dict):
+            raise TaskError(
+                f"metadata.metrics.{self.family} must be a mapping of settings, got "
+                f"{type(own).__name__} {str(own)[:60]!r}"
+            )
+        return own
 
 
 def _readable(case: Case) -> Case:

@@ -10,7 +10,8 @@ import pytest
 from scipy.special import expit, logit
 
 from lm_eval_adaptive.api import simple_evaluate
-from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+from lm_eval_adaptive.banks.calibrate import calibrate_from
+from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.core import growing
 from lm_eval_adaptive.core.bank import ItemBank

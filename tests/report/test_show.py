@@ -15,7 +15,8 @@ from itertools import combinations
 import pytest
 from rich.console import Console
 
-from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+from lm_eval_adaptive.banks.calibrate import calibrate_from
+from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.errors import ModelError
 from lm_eval_adaptive.host.settings import HarnessSettings, make_candidates
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lm_eval_adaptive import AdaptiveConfig, simple_evaluate
-from lm_eval_adaptive.banks.calibrate import CalibrateOptions, calibrate_from
+from lm_eval_adaptive.banks.calibrate import calibrate_from
+from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError, UsageError

@@ -1,6 +1,6 @@
 """Writes ``docs/metrics.md``: which metrics of the harness's generation tasks can rank models.
 
-    python scripts/make_metric_table.py [--output docs/metrics.md] [--json every_task.json]
+    python scripts/make/metric_table.py [--output docs/metrics.md] [--json every_task.json]
 
 Every generation task of the installed lm_eval is read, its YAML only: no data is loaded and no
 function of a task is imported. A metric that the harness has by name is called on a sample answer,
@@ -24,7 +24,7 @@ from lm_eval_adaptive.metrics import METRICS, register
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = ROOT / "docs" / "metrics.md"
 YES, MAYBE, NO = "yes", "if numbers", "no"
 # Aggregations that can only take a number per document.
@@ -218,7 +218,7 @@ def table_text(found: Mapping[str, list[Verdict]], classes: list[str]) -> str:
     lines = [
         "# Metrics that can rank models",
         "",
-        f"Made by `scripts/make_metric_table.py` from lm_eval {version('lm_eval')}; do not edit.",
+        f"Made by `scripts/make/metric_table.py` from lm_eval {version('lm_eval')}; do not edit.",
         "",
         (
             "An adaptive run needs a number per document. Of the harness's "

@@ -1,0 +1,43 @@
+"""Whether a bank fits a task's documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lm_eval_adaptive.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lm_eval_adaptive.core.bank import ItemBank
+
+
+def match_documents(bank: ItemBank, keys: Sequence[str]) -> tuple[list[int | None], list[str]]:
+    """Where each item of a bank stands among a task's documents.
+
+    Args:
+        bank: The bank.
+        keys: Item keys of the task's documents, by doc_id.
+
+    Returns:
+        A doc_id per item, None for items whose document is not there; and notices.
+
+    Raises:
+        DataError: More than 5 % of the items are not among the documents.
+    """
+    where = {key: doc_id for doc_id, key in enumerate(keys)}
+    found = [where.get(key) for key in bank.content_hash]
+    lost = sum(doc_id is None for doc_id in found)
+    if lost > 0.05 * len(found):
+        raise DataError(
+            f"{lost} of the {len(found)} items of bank {bank.path or bank.info.task} are not among "
+            f"the {len(keys)} documents of task {bank.info.task}: the documents were edited, or "
+            "the bank is of another dataset or split; recalibrate it on these documents"
+        )
+    notices = []
+    if lost:
+        notices.append(
+            f"{lost} of the bank's {len(found)} items are left out: their documents are not (or no "
+            "longer) in the task"
+        )
+    return found, notices
