@@ -330,7 +330,12 @@ class TaskDocs:
 
 
 def open_documents(
-    task_manager: Any, names: Sequence[Any], seeds: Sequence[int | None], settings: PromptSettings
+    task_manager: Any,
+    names: Sequence[Any],
+    seeds: Sequence[int | None],
+    settings: PromptSettings,
+    *,
+    name_is_drawn: bool = False,
 ) -> list[TaskDocs]:
     """The documents of a run's tasks, as a plain run under the same seeds has them.
 
@@ -342,6 +347,8 @@ def open_documents(
         names: Task names and configurations, in the user's order.
         seeds: Of ``random``, numpy and torch.
         settings: The few-shot settings that all models share.
+        name_is_drawn: Whether plain runs of the models draw a name for each, see
+            :func:`draws_a_name`.
 
     Raises:
         TaskError: See :func:`load_tasks`.
@@ -349,7 +356,10 @@ def open_documents(
     seed_everything(seeds)
     found = []
     with fresh_draws():
-        for task in load_tasks(task_manager, names):
+        tasks = load_tasks(task_manager, names)
+        if name_is_drawn:
+            _draw_a_name()
+        for task in tasks:
             docs = TaskDocs(task)
             found.append(docs)
             end = docs.draws(settings).end
@@ -363,6 +373,22 @@ def open_documents(
                     "another, here each answer is held against the document that was asked"
                 )
     return found
+
+
+def draws_a_name(model_args: Mapping[str, Any]) -> bool:
+    """Whether the harness's command line finds no name for a model and draws one.
+
+    It does so after the tasks are loaded, from the generator that prompts are drawn from.
+    """
+    from lm_eval.loggers.evaluation_tracker import GeneralConfigTracker
+
+    return GeneralConfigTracker._get_model_name(dict(model_args)) is None  # noqa: SLF001
+
+
+def _draw_a_name() -> None:
+    from lm_eval.utils import random_name_id
+
+    random_name_id()
 
 
 def build_instances(

@@ -22,7 +22,7 @@ from lm_eval_adaptive.host.environment import (
     refuse_several_processes,
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
-from lm_eval_adaptive.host.task import open_documents
+from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
@@ -155,7 +155,15 @@ class AdaptiveRun:
         specs = [candidate.spec for candidate in self.candidates]
         size, seed = self._batch(), self.settings.seed[1] or 0
         names = resolve_tasks(manager, self.settings.tasks)
-        documents = open_documents(manager, names, self.settings.seed, self.candidates[0].prompt)
+        documents = open_documents(
+            manager,
+            names,
+            self.settings.seed,
+            self.candidates[0].prompt,
+            # Only the command line has the tracker that does so.
+            name_is_drawn=bool(self.command)
+            and all(draws_a_name(spec.model_args) for spec in specs),
+        )
         return [(docs, open_contest(docs, self.adaptive, specs, size, seed)) for docs in documents]
 
     def _head(self, opened: Opened) -> RunHead:
