@@ -80,10 +80,11 @@ def simple_evaluate(
     from lm_eval_adaptive.run.loop import AdaptiveRun
 
     register_all()
+    settings = _settings(tasks, harness)
     entries = [asdict(each) if isinstance(each, CandidateSpec) else dict(each) for each in models]
     run = AdaptiveRun(
         make_candidates(entries, "models"),
-        _settings(tasks, harness),
+        settings,
         adaptive or AdaptiveConfig(),
         resume=None if resume is None else Path(resume),
     )

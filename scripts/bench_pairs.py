@@ -7,9 +7,16 @@ a table per pair and the means::
     python scripts/bench_pairs.py --others --partitions 20    # all other pairs of 15 models or more
     python scripts/bench_pairs.py --few                       # tau against calibration models
     python scripts/bench_pairs.py --only wmt24_en-cs:esa alpaca_text:fkgl --seed 2000
+    python scripts/bench_pairs.py --regime all --methods default random-shared --seed 8000
+
+``--regime source`` (part of ``all``) calibrates on ``ifeval_oll`` and ranks ``ifeval_other_models``
+of ``../shared/bank_sources`` (or ``--sources DIR``), ``--source_partitions`` times; families are
+prefixes of the names, for shaberi_judge the ablations of one group. The last lines list the
+(matrix, regime) cells in which fewer than 93 % of over 100 called pairs are right.
 
 The partitions of seeds 5000 to 5059 were not used to tune anything; seeds 100 to 149 were, and 0 to
-19, 1000 to 1019, 2000 to 2029, 3000 to 3019 and 4000 to 4019 were looked at.
+19, 1000 to 1019, 2000 to 2029, 3000 to 3019, 4000 to 4019 and, in all regimes, 8000 to 8049 were
+looked at.
 """
 
 from __future__ import annotations
@@ -23,14 +30,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.parquet as pq
 
-from lm_eval_adaptive.cli.simulate import show
+from lm_eval_adaptive.cli.simulate import report_skipped
+from lm_eval_adaptive.cli.simulate_tables import show
+from lm_eval_adaptive.core.families import PREFIX, read_families
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.core.plan import METHODS, Plan
-from lm_eval_adaptive.core.simulate import complete_part, simulate
+from lm_eval_adaptive.core.regimes import Pool, chosen_regimes, plan_draws
+from lm_eval_adaptive.core.simulate import complete_part, run_draws, simulate
 from lm_eval_adaptive.core.summary import summarise
 
 if TYPE_CHECKING:
     from lm_eval_adaptive.core.exam import Row
+    from lm_eval_adaptive.core.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = (
@@ -53,6 +64,11 @@ ADVERSARIAL = ("NullModel", "gpt4_gamed", "gpt4_1106_preview")
 CLIPPED = {"eqbench": (0.0, 100.0)}
 LOWER_IS_BETTER = ("fkgl",)
 NO_METRIC = ("out_chars",)
+# A column of the table of models beside the scores; elsewhere the names' prefixes.
+FAMILIES = {"shaberi_judge": "ablation"}
+SOURCES = (("ifeval_oll", "ifeval_other_models", "prompt_level_strict_acc"),)
+# A cell is listed where it has called more pairs than these and fewer of them right.
+CALLED, RIGHT = 100, 0.93
 METHODS_SHOWN = tuple(name for name in METHODS if name not in ("robust-2pl", "bernoulli-2pl"))
 
 
@@ -92,18 +108,13 @@ def print_worse(rows: list[Row]) -> None:
     Differences of tau are paired over partitions: at each length, then with the lengths together.
     Of equal methods about 16 % would be named.
     """
-    shared = {
-        (row.matrix, row.metric, row.partition, row.items_per_model): row.tau
-        for row in rows
-        if row.method == "random-shared"
-    }
     by_length: dict[tuple[str, str, int], list[float]] = {}
     by_pair: dict[tuple[str, str], dict[int, list[float]]] = {}
     for row in sorted(rows, key=lambda row: row.partition):
         if row.method != "default" or row.items_per_model is None:  # no length both were given
             continue
-        key = (row.matrix, row.metric, row.partition, row.items_per_model)
-        difference = row.tau - shared[key]
+        assert row.shared is not None
+        difference = row.tau - row.shared.tau
         by_length.setdefault((row.matrix, row.metric, row.items_per_model), []).append(difference)
         pair = by_pair.setdefault((row.matrix, row.metric), {})
         pair.setdefault(row.partition, []).append(difference)
@@ -114,12 +125,54 @@ def print_worse(rows: list[Row]) -> None:
     for cells in (by_length, over_lengths):
         worse = 0
         for (matrix, metric, items), differences in sorted(cells.items()):
+            if len(differences) < 2:  # of one partition nothing is known
+                continue
             mean = float(np.mean(differences))
             error = float(np.std(differences, ddof=1)) / np.sqrt(len(differences))
             if mean < -error - 1e-9:  # not where both are equal but for rounding
                 worse += 1
                 print(f"worse: {matrix} {metric} at {items}: {mean:.3f} ± {error:.3f}")
         print(f"default worse than random-shared by over a standard error: {worse} of {len(cells)}")
+
+
+def print_low(means: list[Summary]) -> None:
+    """Cells of a matrix and a regime whose called pairs are too often wrong."""
+    cells = [row for row in means if row.matrix != "mean" and row.decided_pairs > CALLED]
+    low = [row for row in cells if row.accuracy < RIGHT]
+    for row in sorted(low, key=lambda row: row.accuracy):
+        items = row.items_per_model or f"{row.items:.0f} *"
+        print(
+            f"low: {row.regime} {row.matrix} {row.metric}, {row.method} at {items}: "
+            f"{row.correct}/{row.decided_pairs} = {row.accuracy:.3f} "
+            f"({row.accuracy_low:.3f}–{row.accuracy_high:.3f})"
+        )
+    print(f"cells of over {CALLED} called pairs under {RIGHT}: {len(low)} of {len(cells)}")
+
+
+def pools_of(matrices: list[tuple[str, str, ScoreMatrix]], folder: Path) -> list[Pool]:
+    """Matrices with the families of their models."""
+    return [
+        Pool(
+            name,
+            metric,
+            matrix,
+            read_families(FAMILIES.get(name, PREFIX), matrix.models, folder / f"{name}.parquet"),
+        )
+        for name, metric, matrix in matrices
+    ]
+
+
+def sources_of(folder: Path) -> list[Pool]:
+    """Models of one source to rank, with those of another to calibrate."""
+    return [
+        Pool(
+            f"{bank} → {ranked}",
+            metric,
+            read_scores(folder / f"{ranked}.parquet", metric),
+            source=read_scores(folder / f"{bank}.parquet", metric),
+        )
+        for bank, ranked, metric in SOURCES
+    ]
 
 
 def main() -> int:
@@ -129,6 +182,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5000)
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--methods", nargs="+", default=list(METHODS_SHOWN), choices=METHODS)
+    parser.add_argument("--regime", nargs="+", default=["random"], metavar="REGIME")
+    parser.add_argument("--sources", type=Path, default=ROOT.parent / "shared" / "bank_sources")
+    parser.add_argument("--source_partitions", type=int, default=50)
     parser.add_argument("--others", action="store_true", help="The pairs that are not the 13")
     parser.add_argument("--only", nargs="+", metavar="MATRIX:METRIC", help="These pairs alone")
     parser.add_argument(
@@ -150,13 +206,29 @@ def main() -> int:
             means = summarise(simulate(matrices, replace(plan, calibration=count), jobs=args.jobs))
             show([row for row in means if row.matrix == "mean"], plan)
         return 0
-    rows = simulate(matrices, plan, jobs=args.jobs)
+    regimes = chosen_regimes(args.regime, source="source" in args.regime or "all" in args.regime)
+    drawn = [regime for regime in regimes if regime != "source"]
+    draws, skipped = plan_draws(pools_of(matrices, args.scores), plan, drawn) if drawn else ([], [])
+    if "source" in regimes:
+        more, left_out = plan_draws(
+            sources_of(args.sources), replace(plan, partitions=args.source_partitions), ["source"]
+        )
+        draws, skipped = draws + more, skipped + left_out
+    rows = run_draws(draws, plan, jobs=args.jobs)
     means = summarise(rows)
     show(means, plan)
-    if {"default", "random-shared"} <= set(args.methods):
-        print_worse(rows)
+    report_skipped(skipped, len(matrices) * len(drawn) + ("source" in regimes) * len(SOURCES))
+    if "default" in args.methods:
+        for regime in regimes:
+            print(f"regime {regime}:")
+            print_worse([row for row in rows if row.regime == regime])
+    print_low(means)
     if args.json is not None:
-        document = {"rows": [asdict(row) for row in rows], "means": [asdict(row) for row in means]}
+        document = {
+            "rows": [asdict(row) for row in rows],
+            "means": [asdict(each) for each in means],
+            "skipped": [asdict(each) for each in skipped],
+        }
         args.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
     return 0
 

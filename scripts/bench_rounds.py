@@ -48,7 +48,7 @@ def items_by_round_size(partitions: int, jobs: int | None) -> None:
 
 def seconds_by_round_size(latency: str) -> None:
     """Table 2."""
-    runs = ROOT / "scripts" / "records_runs"
+    runs = ROOT / "scripts" / "make" / "records_runs"
     names = json.loads((runs / "split.json").read_text(encoding="utf-8"))["rank"]
     models = [
         {

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Makes an environment and passes the tests: style, types, then pytest. Arguments go to pytest.
+# Makes an environment and passes the tests: style, types, declared dependencies, dead code, then
+# pytest. Arguments go to pytest.
 #
 #   bash scripts/test.sh              everything that needs no real weights
 #   bash scripts/test.sh tests/core   a part
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. scripts/_env.sh
+. scripts/start/env.sh
 environment test dev
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 ruff check .
 ruff format --check .
 mypy
+deptry --no-ansi .
+vulture
 exec python -m pytest "$@"

@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
 def show_bank_file(namespace: argparse.Namespace) -> int:
     """Print what a bank holds."""
     from lm_eval_adaptive.banks.find import load_bank
-    from lm_eval_adaptive.report.show import bank_as_json, show_bank
+    from lm_eval_adaptive.report.bank_show import bank_as_json, show_bank
 
     bank = load_bank(namespace.file)
     if namespace.json:

@@ -95,7 +95,7 @@ def run(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.banks.calibrate import calibrate_from
     from lm_eval_adaptive.banks.find import load_bank
     from lm_eval_adaptive.banks.options import CalibrateOptions, parse_range
-    from lm_eval_adaptive.report.show import show_bank
+    from lm_eval_adaptive.report.bank_show import show_bank
 
     output = Path(namespace.output)
     if output.exists() and not namespace.overwrite:

@@ -104,7 +104,7 @@ def _split(namespace: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     return options, harness
 
 
-def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) -> Any:
+def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) -> HarnessSettings:
     """The harness's options as it would read them itself."""
     import tempfile
 
@@ -156,7 +156,9 @@ class _silent_stdout:  # noqa: N801  used as a with-statement
         sys.stdout = self._stdout
 
 
-def _read_candidates(namespace: argparse.Namespace, options: dict[str, Any]) -> Any:
+def _read_candidates(
+    namespace: argparse.Namespace, options: dict[str, Any]
+) -> tuple[CandidateSpec, ...]:
     from lm_eval_adaptive.host.settings import make_candidates
 
     opened = [dict(each) for each in options.get(CANDIDATES, [])]
@@ -181,7 +183,7 @@ def _read_candidates(namespace: argparse.Namespace, options: dict[str, Any]) -> 
     return make_candidates([*listed, *opened], where)
 
 
-def _adaptive_config(options: dict[str, Any]) -> Any:
+def _adaptive_config(options: dict[str, Any]) -> AdaptiveConfig:
     from lm_eval_adaptive.run.config import AdaptiveConfig
 
     values = {

@@ -98,8 +98,28 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
     """Options of adaptive runs, added to the harness's ``run``."""
     # Re-adding an option with conflict_handler="resolve" takes its strings from the old action.
     run.conflict_handler = "resolve"
+    _add_models(run.add_argument_group("several models (lm-eval-adaptive)"))
+    own = run.add_argument_group("adaptive (lm-eval-adaptive)")
+    own.add_argument(
+        "--adaptive",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="Rank the models by asking each only the documents that tell most",
+    )
+    _add_measure(own)
+    _add_rules(own)
+    own.add_argument(
+        "--resume",
+        default=argparse.SUPPRESS,
+        metavar="<dir>",
+        help="Go on with the run in this output folder; given alone it takes all options from it",
+    )
+    run.epilog = (run.epilog or "") + _RUN_EXAMPLES
+
+
+def _add_models(models: argparse._ArgumentGroup) -> None:
+    """Who is ranked."""
     quiet = argparse.SUPPRESS
-    models = run.add_argument_group("several models (lm-eval-adaptive)")
     models.add_argument(
         "--model",
         "-M",
@@ -139,13 +159,11 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
         help="YAML list of {name, model, model_args, cost, gen_kwargs, apply_chat_template, "
         "system_instruction, batch_size, device}",
     )
-    own = run.add_argument_group("adaptive (lm-eval-adaptive)")
-    own.add_argument(
-        "--adaptive",
-        action="store_true",
-        default=quiet,
-        help="Rank the models by asking each only the documents that tell most",
-    )
+
+
+def _add_measure(own: argparse._ArgumentGroup) -> None:
+    """What they are ranked by: bank, metric, known models."""
+    quiet = argparse.SUPPRESS
     own.add_argument(
         "--bank",
         action="append",
@@ -184,6 +202,11 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
         help="Metric to rank by, e.g. --metric rougeL,none; default: the bank's. Repeated: a "
         "ranking by each, from one set of answers",
     )
+
+
+def _add_rules(own: argparse._ArgumentGroup) -> None:
+    """When a pair is decided, how much is asked, in which order."""
+    quiet = argparse.SUPPRESS
     own.add_argument(
         "--confidence",
         type=float,
@@ -244,10 +267,3 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
         default=quiet,
         help="Response model; another than the bank's refits its scores (default: auto)",
     )
-    own.add_argument(
-        "--resume",
-        default=quiet,
-        metavar="<dir>",
-        help="Go on with the run in this output folder; given alone it takes all options from it",
-    )
-    run.epilog = (run.epilog or "") + _RUN_EXAMPLES

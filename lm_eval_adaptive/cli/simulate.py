@@ -1,7 +1,7 @@
-"""``simulate``: its arguments, its matrices and its tables.
+"""``simulate``: its arguments, its matrices and its JSON.
 
-This module owns what stands between a command line and ``core.simulate``; it imports the core's
-matrices and, inside functions, the log reader and rich.
+This module owns what stands between a command line and ``core.simulate``; it imports the tables
+and, inside functions, the core's matrices, the log reader and rich.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
+import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_eval_adaptive.cli.simulate_pools import add_regime_options, read_pools
+from lm_eval_adaptive.cli.simulate_tables import show
 from lm_eval_adaptive.core.plan import METHODS, Plan
 from lm_eval_adaptive.errors import DataError, UsageError
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from lm_eval_adaptive.core.exam import Row
     from lm_eval_adaptive.core.matrix import ScoreMatrix
+    from lm_eval_adaptive.core.regimes import Skipped
     from lm_eval_adaptive.core.summary import Summary
 
 
@@ -34,7 +37,8 @@ def add_parser(subparsers: Any) -> None:
         description=(
             "Ranks some models of a score matrix with a bank calibrated on others, over many "
             "random partitions, by the default method and by baselines, and holds the rankings "
-            "against the full scores."
+            "against the full scores. Random partitions flatter a bank: --regime draws models "
+            "unlike those that calibrate."
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=textwrap.dedent("""
@@ -49,6 +53,16 @@ def add_parser(subparsers: Any) -> None:
               # Models of a family that did not calibrate
               $ lm-eval-adaptive simulate --scores scores.csv --metric judge \\
                   --holdout_models qwen-a qwen-b qwen-c
+
+              # Models stronger than all that calibrate, and the few best; then every regime
+              $ lm-eval-adaptive simulate --scores scores.csv --metric judge \\
+                  --regime stronger top --methods default random-shared
+              $ lm-eval-adaptive simulate --scores scores.csv --metric judge \\
+                  --regime all --family families.csv --json regimes.json
+
+              # A bank of one source, models of another over the same items
+              $ lm-eval-adaptive simulate --scores mine.parquet --metric acc \\
+                  --calibrate_on leaderboard.parquet
         """),
     )
     add = parser.add_argument
@@ -116,11 +130,12 @@ def add_parser(subparsers: Any) -> None:
     add("--holdout_models", nargs="+", default=[], metavar="NAME", help="Rank these, once")
     add("--calibration_models", nargs="+", default=None, metavar="NAME")
     add("--costs", nargs="+", default=[], metavar="MODEL=COST", help="Cost of one item; others 1")
+    add_regime_options(add)
     add(
         "--seed",
         type=int,
         default=Plan.seed,
-        help="Partition r permutes by seed + r (default: %(default)s)",
+        help="Partition r draws by seed + r (default: %(default)s)",
     )
     add("--jobs", type=int, default=None, help="Processes (default: one per core)")
     add("--json", default=None, metavar="FILE", help="Write rows and means here")
@@ -131,10 +146,13 @@ def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from lm_eval_adaptive.core.simulate import simulate
+    from lm_eval_adaptive.core.regimes import plan_draws
+    from lm_eval_adaptive.core.simulate import run_draws
     from lm_eval_adaptive.core.summary import summarise
 
-    matrices = _matrices(namespace)
+    pools, regimes = read_pools(
+        namespace, _matrices(namespace), lambda matrix: _prepared(matrix, namespace)
+    )
     plan = Plan(
         holdout=namespace.holdout,
         calibration=namespace.calibration,
@@ -156,15 +174,16 @@ def run(namespace: argparse.Namespace) -> int:
     output = None if namespace.json is None else Path(namespace.json)
     if output is not None and output.exists():
         raise UsageError(f"{output} exists already; choose another file for --json")
+    draws, skipped = plan_draws(pools, plan, regimes)
     columns = (TextColumn("partitions"), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, console=_stderr()) as bar:
-        total = len(matrices) * (1 if plan.ranked else plan.partitions)
-        task = bar.add_task("", total=total)
-        rows = simulate(matrices, plan, jobs=namespace.jobs, progress=lambda: bar.advance(task))
+        task = bar.add_task("", total=len(draws))
+        rows = run_draws(draws, plan, jobs=namespace.jobs, progress=lambda: bar.advance(task))
     means = summarise(rows)
     show(means, plan)
+    report_skipped(skipped, len(pools) * len(regimes))
     if output is not None:
-        _write(output, rows, means, plan)
+        _write(output, rows, means, {**asdict(plan), "regimes": regimes}, skipped)
         print(f"wrote {output}")
     return 0
 
@@ -255,62 +274,29 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def show(means: Sequence[Summary], plan: Plan) -> None:
-    """Print a table per matrix, and one of the means when there are several."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    groups = dict.fromkeys((row.matrix, row.metric) for row in means)
-    for matrix, metric in groups:
-        if matrix == "mean" and len(groups) == 2:  # one matrix is its own mean
-            continue
-        title = "mean over the matrices" if matrix == "mean" else f"{matrix} {metric}"
-        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        heads = ("method", "items", "τ", "decided", "right", "MAE %", "cover")
-        for name in (*heads, *(["cost"] if plan.costs else [])):
-            table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-        for row in means:
-            if (row.matrix, row.metric) == (matrix, metric):
-                table.add_row(*_cells(row)[: None if plan.costs else -1])
-        console.print(table)
-    console.print(
-        f"± standard errors over {plan.partitions if not plan.ranked else 1} partitions, seed "
-        f"{plan.seed}; decided: share of all pairs called at {plan.confidence:.0%}; right: of "
-        "called pairs; MAE in % of the bank's range; cover of 95 % intervals; * stopped by itself"
-    )
+def report_skipped(skipped: Sequence[Skipped], total: int) -> None:
+    """One line for each matrix that has too few models for a regime, and their number."""
+    for each in skipped:
+        print(f"left out: {each}", file=sys.stderr)
+    if skipped:
+        print(f"left out: {len(skipped)} of {total} (matrix, regime) pairs", file=sys.stderr)
 
 
-def _cells(row: Summary) -> list[str]:
-    def with_error(name: str, digits: int) -> str:
-        error = getattr(row, f"{name}_se")
-        shown = "" if not math.isfinite(error) else f"±{error:.{digits}f}"
-        # Without the zero before the point, a row fits 80 columns.
-        return re.sub(r"\b0\.", ".", f"{getattr(row, name):.{digits}f}{shown}")
-
-    accuracy = "–" if not math.isfinite(row.accuracy) else f"{row.accuracy:.3f}"
-    items = f"{row.items:.1f} *" if row.items_per_model is None else f"{row.items:.0f}"
-    return [
-        row.method,
-        items,
-        with_error("tau", 3),
-        with_error("decided", 3),
-        accuracy,
-        with_error("score_abs_error", 2),
-        with_error("covered", 3),
-        f"{row.cost:.4g}",
-    ]
-
-
-def _write(path: Path, rows: Sequence[Row], means: Sequence[Summary], plan: Plan) -> None:
+def _write(
+    path: Path,
+    rows: Sequence[Row],
+    means: Sequence[Summary],
+    plan: dict[str, Any],
+    skipped: Sequence[Skipped],
+) -> None:
     def clean(value: Any) -> Any:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     document = {
-        "plan": asdict(plan),
+        "plan": plan,
         "rows": [{key: clean(each) for key, each in asdict(row).items()} for row in rows],
         "means": [{key: clean(each) for key, each in asdict(row).items()} for row in means],
+        "skipped": [asdict(each) for each in skipped],
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from lm_eval_adaptive.core.estimates import Estimates
-from lm_eval_adaptive.core.forecast import OBSERVED
+from lm_eval_adaptive.core.forecast import FASTEST
 from lm_eval_adaptive.core.response import expected_score, information, variance
 from lm_eval_adaptive.core.widening import (
     INTERVAL_DF,
@@ -54,7 +54,7 @@ class BernoulliPosterior:
     plans_warm_up = False
     gives_up = False
     least_round = 1
-    forecast = OBSERVED
+    forecast = FASTEST
 
     def __init__(self, items: ItemParameters, parameters: Mapping[str, float]) -> None:
         self.items = items

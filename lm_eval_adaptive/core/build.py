@@ -7,7 +7,7 @@ notices. It imports the fits, the bank's shape and the default inference.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
 from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
-from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS, corrected
+from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS
 from lm_eval_adaptive.core.holdout import hold_out, tested_together
+from lm_eval_adaptive.core.methods import learned
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
 from lm_eval_adaptive.core.sampler import choose_apart
 from lm_eval_adaptive.core.scale import ScoreScale
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.core.bank_info import Provenance
     from lm_eval_adaptive.core.calibration import Calibration
     from lm_eval_adaptive.core.matrix import ScoreMatrix
     from lm_eval_adaptive.core.response import ResponseModelName
@@ -119,7 +121,13 @@ def calibrate(
     higher_is_better: bool = True,
     response_model: str = "auto",
     notices: Sequence[str] = (),
-    **info: Any,
+    task_version: str = "",
+    dataset_path: str = "",
+    dataset_name: str = "",
+    split: str = "",
+    num_fewshot: int | None = None,
+    licence: str = "",
+    provenance: Provenance | None = None,
 ) -> ItemBank:
     """Make a bank from raw scores.
 
@@ -135,7 +143,13 @@ def calibrate(
         higher_is_better: The metric's direction.
         response_model: ``auto``, or one of the response models.
         notices: Lines to keep with the bank.
-        **info: Further fields of :class:`~lm_eval_adaptive.core.bank.BankInfo`.
+        task_version: See :class:`~lm_eval_adaptive.core.bank_info.BankInfo`, likewise the others.
+        dataset_path: The task's dataset.
+        dataset_name: Its configuration.
+        split: The split the documents come from.
+        num_fewshot: Few-shot examples in the prompts.
+        licence: A note on what the scores were made from.
+        provenance: What made the bank, from which files.
 
     Returns:
         The bank, not saved yet.
@@ -187,17 +201,6 @@ def calibrate(
     else:
         name = cast("ResponseModelName", response_model)
     fit = calibrate_items(scores, name)
-    counts = np.isfinite(scores).sum(axis=1)
-    models = tuple(
-        CalibrationModel(
-            model,
-            float(fit.theta[row]),
-            float(fit.mean_score[row]),
-            float(scale.to_raw(fit.mean_score[row])),
-            int(counts[row]),
-        )
-        for row, model in enumerate(matrix.models)
-    )
     dropped = [reason for reason in fit.reason if reason]
     notes += [
         f"{dropped.count(reason)} item(s) are not asked: {reason}"
@@ -222,10 +225,16 @@ def calibrate(
             range_source="observed" if score_range is None else "declared",
             response_model=name,
             parameters=fit.parameters,
-            models=models,
+            models=models_of(matrix.models, fit, scores, scale),
             clipped=float(outside.sum() / np.isfinite(raw).sum()),
             notices=tuple(notes),
-            **info,
+            task_version=task_version,
+            dataset_path=dataset_path,
+            dataset_name=dataset_name,
+            split=split,
+            num_fewshot=num_fewshot,
+            licence=licence,
+            provenance=provenance,
         ),
         parameters=fit.items,
         content_hash=matrix.items,
@@ -241,7 +250,24 @@ def calibrate(
         output_tokens=numbers("output_tokens"),
         scores=scores,
     )
-    return corrected(bank)
+    return learned(bank)
+
+
+def models_of(
+    names: Sequence[str], fit: Calibration, scores: FloatArray, scale: ScoreScale
+) -> tuple[CalibrationModel, ...]:
+    """The calibration models as a bank names them, in the order of the rows of ``scores``."""
+    counts = np.isfinite(scores).sum(axis=1)
+    return tuple(
+        CalibrationModel(
+            name,
+            float(fit.theta[row]),
+            float(fit.mean_score[row]),
+            float(scale.to_raw(fit.mean_score[row])),
+            int(counts[row]),
+        )
+        for row, name in enumerate(names)
+    )
 
 
 def refit(bank: ItemBank, response_model: str) -> ItemBank:
@@ -261,6 +287,4 @@ def refit(bank: ItemBank, response_model: str) -> ItemBank:
         correction=None,
         selector="fisher",
     )
-    return corrected(
-        replace(bank, info=info, parameters=fit.items, kept=fit.kept, reason=fit.reason)
-    )
+    return learned(replace(bank, info=info, parameters=fit.items, kept=fit.kept, reason=fit.reason))

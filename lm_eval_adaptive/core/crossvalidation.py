@@ -136,9 +136,7 @@ def _student_log_density(error: FloatArray, variance: FloatArray) -> FloatArray:
 
 
 def corrected(bank: ItemBank) -> ItemBank:
-    """The bank with its cross-validated correction."""
-    if bank.info.response_model != "robust-2pl":
-        return bank
+    """The bank with its cross-validated correction, and the selector that follows from it."""
     correction = cross_validated_correction(bank.scores, bank.levels)
     selector, why = _selector(correction)
     notices = (*(each for each in bank.info.notices if not each.startswith(SELECTOR_NOTE)), why)

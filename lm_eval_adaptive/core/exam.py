@@ -6,7 +6,7 @@ samplers and the ranker's probabilities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What a method said held against the truth, see ``Row``."""
+
+    tau: float
+    decided: float
+    correct: int
+    decided_pairs: int
+    score_abs_error: float
+    covered: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One simulated test.
 
@@ -49,6 +61,10 @@ class Row:
         covered: Share of models whose 95 % interval holds their full score.
         items: Mean items a model.
         cost: Total cost.
+        regime: How the models were drawn, see ``core.regimes``.
+        shared: The same figures of the plain mean of random shared items on the same draw, at the
+            same number of items (the mean one, rounded, where the test stopped by itself); None
+            for that method itself and for a single item.
     """
 
     matrix: str
@@ -64,6 +80,8 @@ class Row:
     covered: float
     items: float
     cost: float
+    regime: str = "random"
+    shared: Figures | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +220,25 @@ class Exam:
         return found
 
     def row(self, matrix: str, metric: str, method: str, length: int | None, called: Called) -> Row:
-        """Hold what was called against the truth."""
+        """Hold what was called against the truth, beside random shared items on the same draw."""
+        count = min(round(called.items), self.scores.shape[1])
+        shared = None
+        if method != "random-shared" and count > 1:
+            ((_, plain),) = self.baseline("random-shared", (count,))
+            shared = self._figures(plain)
+        return Row(
+            matrix=matrix,
+            metric=metric,
+            method=method,
+            items_per_model=length,
+            partition=self.partition,
+            **asdict(self._figures(called)),
+            items=called.items,
+            cost=called.cost,
+            shared=shared,
+        )
+
+    def _figures(self, called: Called) -> Figures:
         scale = self.bank.info.scale
         sign = 1.0 if scale.higher_is_better else -1.0
         truth = sign * self.truth
@@ -217,20 +253,13 @@ class Exam:
         full = (self.truth - scale.lo) / scale.width
         full = full if scale.higher_is_better else 1.0 - full
         error = np.abs(called.score - full)
-        return Row(
-            matrix=matrix,
-            metric=metric,
-            method=method,
-            items_per_model=length,
-            partition=self.partition,
+        return Figures(
             tau=0.0 if np.isnan(tau) else tau,
             decided=float(decided.mean()),
             correct=int(right.sum()),
             decided_pairs=int(decided.sum()),
             score_abs_error=float(100.0 * error.mean()),
             covered=float((error <= called.half_interval).mean()),
-            items=called.items,
-            cost=called.cost,
         )
 
 

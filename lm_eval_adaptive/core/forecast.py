@@ -1,9 +1,8 @@
 """How errors fall as more items are asked: the one law by which anything is predicted.
 
 This module owns that law and imports nothing. Whoever predicts asks it: whether a pair is worth
-going on with, how many items a round holds, how many are left to ask. An inference names its own
-(:class:`~lm_eval_adaptive.core.inference.Inference`), since errors of different kinds fall
-differently.
+going on with, how many items a round holds, how many are left to ask. An inference names its power
+(:class:`~lm_eval_adaptive.core.inference.Inference`), since its errors fall in their own way.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ class Forecast:
         return float(items * times ** (2.0 / self.power))
 
 
-# Seen on real score matrices: slower than the root, since the items that tell most come first.
-OBSERVED = Forecast(0.6)
-# As errors of means over random items fall, the root of n: the fewest items that may do.
+# Errors fall with the root of n, as those of means over random items do: nothing falls faster.
 FASTEST = Forecast(1.0)
+# ``robust-2pl``, on real score matrices: slower, since the items that tell most come first, and
+# since a part of its errors is of no item.
+OBSERVED = Forecast(0.6)

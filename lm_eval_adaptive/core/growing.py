@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.core.bank import WHOLE_SHARE
-from lm_eval_adaptive.core.bank_info import CalibrationModel
+from lm_eval_adaptive.core.build import models_of
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means
-from lm_eval_adaptive.core.crossvalidation import corrected
-from lm_eval_adaptive.core.methods import inference_of
+from lm_eval_adaptive.core.methods import inference_of, learned
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -94,18 +93,7 @@ def extend(
     levels = np.concatenate([_old_levels(bank), _estimated(bank, added)])
     given = levels if np.isfinite(levels).any() else None
     fit = calibrate_items(scores, bank.info.response_model, given)
-    counts = np.isfinite(scores).sum(axis=1)
     names = [*(model.name for model in bank.info.models), *matrix.models]
-    models = tuple(
-        CalibrationModel(
-            name,
-            float(fit.theta[row]),
-            float(fit.mean_score[row]),
-            float(scale.to_raw(fit.mean_score[row])),
-            int(counts[row]),
-        )
-        for row, name in enumerate(names)
-    )
     partial = int(np.isfinite(levels[len(bank.scores) :]).sum())
     notes.append(
         f"added {len(matrix.models)} model(s), {partial} of them with the scores of a test that "
@@ -121,13 +109,13 @@ def extend(
     info = replace(
         bank.info,
         parameters=fit.parameters,
-        models=models,
+        models=models_of(names, fit, scores, scale),
         correction=None,
         clipped=float((bank.info.clipped * old + outside.sum()) / (old + fresh)),
         notices=tuple(notes),
         provenance=provenance or bank.info.provenance,
     )
-    return corrected(
+    return learned(
         replace(
             bank,
             info=info,

@@ -26,7 +26,7 @@ import numpy as np
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -178,7 +178,7 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def _from_long(
-    path: Path, table: pd.DataFrame, columns: dict[str, Any], metric: str | None
+    path: Path, table: pd.DataFrame, columns: Mapping[str, Hashable], metric: str | None
 ) -> ScoreMatrix:
     import pandas as pd
 
@@ -223,7 +223,7 @@ def _from_long(
 
 
 def _rows_of_metric(
-    path: Path, table: pd.DataFrame, column: Any, metric: str | None
+    path: Path, table: pd.DataFrame, column: Hashable, metric: str | None
 ) -> pd.DataFrame:
     available = sorted(set(table[column].astype(str)))
     if metric is None:

@@ -73,8 +73,9 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
     if config.items_per_model is not None:
         goal[under_test] = config.items_per_model
     elif config.precision is not None:
-        errors = np.maximum(estimates.score_se / config.precision, 1e-9)
-        goal = np.maximum(goal, np.where(errors > 1.0, asked * errors**2, asked))
+        law = procedure.inference.forecast
+        times = np.maximum(estimates.score_se / config.precision, 1.0)
+        goal = np.maximum(goal, [law.items(*each) for each in zip(asked, times, strict=True)])
     else:
         variance = pair_variance(estimates)
         for pair in undecided:
@@ -131,7 +132,7 @@ def _items_needed(
     # The nearer of the two goals: zero, or the margin, lies outside the interval.
     reach = max(gap, rule.equivalence - gap, 1e-9)
     ratio = max(target * sd / reach, 1.0)
-    return max(n, 1) * min(ratio, 1e3) ** 2 + 1.0
+    return procedure.inference.forecast.items(max(n, 1), min(ratio, 1e3)) + 1.0
 
 
 def _within_budget(procedure: Procedure, state: RunState, left: NDArray[np.float64]) -> float:

@@ -28,7 +28,7 @@ from scipy.special import logit, ndtri
 
 from lm_eval_adaptive.core.calibration import completed_means
 from lm_eval_adaptive.core.estimates import Estimates
-from lm_eval_adaptive.core.forecast import OBSERVED
+from lm_eval_adaptive.core.forecast import FASTEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,7 +179,7 @@ class PairedPosterior:
     one_at_a_time = False
     plans_warm_up = True
     gives_up = False
-    forecast = OBSERVED
+    forecast = FASTEST
 
     def __init__(self, order: SharedOrder, margin: float = 0.0) -> None:
         self.order = order

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from lm_eval_adaptive.core.estimates import Estimates
-from lm_eval_adaptive.core.forecast import OBSERVED
+from lm_eval_adaptive.core.forecast import FASTEST
 from lm_eval_adaptive.core.response import information
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class PaperPosterior:
     plans_warm_up = False
     gives_up = False
     least_round = 1
-    forecast = OBSERVED
+    forecast = FASTEST
 
     def __init__(self, items: ItemParameters, parameters: Mapping[str, float]) -> None:
         self.items = items

@@ -7,7 +7,6 @@ sees models as rows. Sources: pairwise confidence, adjacent stopping and allocat
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
@@ -90,26 +89,6 @@ def order(level: FloatArray) -> list[int]:
     return [int(row) for row in np.argsort(-level, kind="stable")]
 
 
-def probability_better(level: FloatArray, cov: FloatArray) -> FloatArray:
-    """P(level_i > level_j) under a normal approximation.
-
-    Phi((level_i - level_j) / sqrt(var_i + var_j - 2 cov_ij)); with a diagonal ``cov`` this is the
-    paper's equation for P(theta_i > theta_j).
-
-    Args:
-        level: Shape (m,).
-        cov: Shape (m, m).
-
-    Returns:
-        Shape (m, m); p[i, j] + p[j, i] = 1, one half on the diagonal.
-
-    >>> p = probability_better(np.array([1.0, 0.0]), np.diag([0.36, 0.64]))
-    >>> round(float(p[0, 1]), 4)  # Phi(1)
-    0.8413
-    """
-    return probability_from(level, difference_variance(cov), math.inf)
-
-
 def better_by(estimates: Estimates) -> FloatArray:
     """P(level_i > level_j) by what is believed, shape (m, m)."""
     return probability_from(estimates.level, pair_variance(estimates), estimates.pair_df)
@@ -128,12 +107,23 @@ def pair_variance(estimates: Estimates) -> FloatArray:
 
 
 def probability_from(level: FloatArray, variance: FloatArray, df: float) -> FloatArray:
-    """P(level_i > level_j), shape (m, m), under a Student t; normal with infinite ``df``.
+    """P(level_i > level_j) under a Student t; normal with infinite ``df``.
+
+    F((level_i - level_j) / sqrt(var_ij)), F being the distribution function; with normal,
+    independent levels this is the paper's equation for P(theta_i > theta_j).
 
     Args:
         level: Shape (m,).
         variance: Variances of differences, the t's squared scale, shape (m, m).
         df: Degrees of freedom.
+
+    Returns:
+        Shape (m, m); p[i, j] + p[j, i] = 1, one half on the diagonal.
+
+    >>> variance = difference_variance(np.diag([0.36, 0.64]))
+    >>> p = probability_from(np.array([1.0, 0.0]), variance, np.inf)
+    >>> round(float(p[0, 1]), 4)  # Phi(1)
+    0.8413
     """
     difference = level[:, None] - level[None, :]
     sd = np.sqrt(variance)

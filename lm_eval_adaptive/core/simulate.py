@@ -2,12 +2,14 @@
 
 This module owns the measuring protocol; it imports the plan, the exam and the making of banks. Some
 of a matrix's models are ranked and others calibrate; the truth is the order of the ranked models'
-means over all items. Nothing of the ranked models is seen but the answers asked.
+means over all items. Nothing of the ranked models is seen but the answers asked. Other draws than
+random partitions are made in ``core.regimes``, means in ``core.summary``.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +41,39 @@ def complete_part(matrix: ScoreMatrix) -> ScoreMatrix:
     return kept.select_items(np.asarray(~np.isnan(kept.scores).any(axis=0)))
 
 
+@dataclass(frozen=True)
+class Draw:
+    """Models of one partition; the matrices may be shared with other draws.
+
+    Attributes:
+        name: Name of the matrix, for the rows.
+        metric: Metric, for the rows.
+        regime: How it was drawn.
+        partition: Its number.
+        bank_scores: Complete raw scores that hold the calibrating models.
+        calibrating: Their names.
+        scores: Complete raw scores on the same items that hold the ranked models.
+        ranked: Their names.
+    """
+
+    name: str
+    metric: str
+    regime: str
+    partition: int
+    bank_scores: ScoreMatrix
+    calibrating: tuple[str, ...]
+    scores: ScoreMatrix
+    ranked: tuple[str, ...]
+
+
+def random_draw(matrix: ScoreMatrix, plan: Plan, partition: int, name: str, metric: str) -> Draw:
+    """One random partition of a complete matrix, or the models that the plan names."""
+    calibrating, ranked = split(matrix, plan, partition)
+    return Draw(
+        name, metric, "random", partition, matrix, calibrating.models, matrix, ranked.models
+    )
+
+
 def split(matrix: ScoreMatrix, plan: Plan, partition: int) -> tuple[ScoreMatrix, ScoreMatrix]:
     """Models to calibrate with, and models to rank.
 
@@ -64,7 +99,7 @@ def split(matrix: ScoreMatrix, plan: Plan, partition: int) -> tuple[ScoreMatrix,
 def simulate_partition(
     matrix: ScoreMatrix, plan: Plan, partition: int, name: str, metric: str
 ) -> list[Row]:
-    """All methods and lengths on one partition.
+    """All methods and lengths on one random partition.
 
     Args:
         matrix: Complete scores, raw.
@@ -73,10 +108,16 @@ def simulate_partition(
         name: Name of the matrix, for the rows.
         metric: Metric, for the rows.
     """
-    calibrating, ranked = split(matrix, plan, partition)
+    return simulate_draw(random_draw(matrix, plan, partition, name, metric), plan)
+
+
+def simulate_draw(draw: Draw, plan: Plan) -> list[Row]:
+    """All methods and lengths on one draw; each bank is calibrated once for all of them."""
+    calibrating = draw.bank_scores.select_models(draw.calibrating)
+    ranked = draw.scores.select_models(draw.ranked)
     order = sorted(range(len(ranked.models)), key=lambda row: ranked.models[row])
     ranked = ranked.select_models([ranked.models[row] for row in order])
-    lengths = tuple(length for length in sorted(plan.lengths) if length <= len(matrix.items))
+    lengths = tuple(length for length in sorted(plan.lengths) if length <= len(ranked.items))
     costs = np.array([plan.costs.get(model, 1.0) for model in ranked.models])
     banks: dict[str, ItemBank] = {}
     rows: list[Row] = []
@@ -85,8 +126,8 @@ def simulate_partition(
         if response_model not in banks:
             made = calibrate(
                 calibrating,
-                task=name,
-                metric=metric,
+                task=draw.name,
+                metric=draw.metric,
                 response_model=response_model,
                 higher_is_better=plan.higher_is_better,
             )
@@ -95,20 +136,23 @@ def simulate_partition(
 
     for method in plan.methods:
         if method in BASELINES:  # they look at scores alone: any bank will do
-            bank = next(iter(banks.values())) if banks else bank_of("auto")
+            # and where no other method needs one, that which takes no hold-outs.
+            any_bank = "auto" if "default" in plan.methods else "paper-1pl"
+            bank = next(iter(banks.values())) if banks else bank_of(any_bank)
         else:
             bank = bank_of("auto" if method == "default" else method)
         truth = ranked.scores.mean(axis=1)
         scale = bank.info.scale
         scores = scale.to_score(ranked.scores)
-        exam = Exam(bank, scores, truth, costs, plan, partition)
+        exam = Exam(bank, scores, truth, costs, plan, draw.partition)
         found: list[tuple[int | None, Called]] = []
         if method in ADAPTIVE:
             found += exam.adaptive(lengths)
         else:
             found += exam.baseline(method, lengths)
         for length, called in found:
-            rows.append(exam.row(name, metric, method, length, called))
+            row = exam.row(draw.name, draw.metric, method, length, called)
+            rows.append(replace(row, regime=draw.regime))
     return rows
 
 
@@ -130,33 +174,45 @@ def simulate(
     Returns:
         Rows in the order of matrices, partitions, methods and lengths, whatever finished first.
     """
-    tasks = [
-        (complete_part(matrix), plan, partition, name, metric)
+    draws = [
+        random_draw(complete, plan, partition, name, metric)
         for name, metric, matrix in matrices
+        for complete in [complete_part(matrix)]
         for partition in range(1 if plan.ranked else plan.partitions)
     ]
+    return run_draws(draws, plan, jobs=jobs, progress=progress)
+
+
+def run_draws(
+    draws: Sequence[Draw],
+    plan: Plan,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[], None] | None = None,
+) -> list[Row]:
+    """Several draws, in parallel processes; rows in the order of the draws."""
     count = jobs or os.cpu_count() or 1
     results: list[list[Row]] = []
-    if count == 1 or len(tasks) == 1:
-        for task in tasks:
-            results.append(simulate_partition(*task))
+    if count == 1 or len(draws) == 1:
+        for each in draws:
+            results.append(simulate_draw(each, plan))
             if progress:
                 progress()
         return [row for rows in results for row in rows]
     from concurrent.futures import ProcessPoolExecutor
 
-    with ProcessPoolExecutor(max_workers=min(count, len(tasks))) as pool:
-        waiting = [pool.submit(_alone, task) for task in tasks]
-        for each in waiting:
-            results.append(each.result())
+    with ProcessPoolExecutor(max_workers=min(count, len(draws))) as pool:
+        waiting = [pool.submit(_alone, each, plan) for each in draws]
+        for done in waiting:
+            results.append(done.result())
             if progress:
                 progress()
     return [row for rows in results for row in rows]
 
 
-def _alone(task: tuple[ScoreMatrix, Plan, int, str, str]) -> list[Row]:
-    """One partition in a process that shares the machine with others: one thread of algebra."""
+def _alone(draw: Draw, plan: Plan) -> list[Row]:
+    """One draw in a process that shares the machine with others: one thread of algebra."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
-        return simulate_partition(*task)
+        return simulate_draw(draw, plan)

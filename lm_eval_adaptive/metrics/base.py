@@ -97,7 +97,7 @@ class Metric:
             return []
         function = _load(self.where)
         readable = [_readable(case) for case in cases]
-        found: list[float] = function(readable, settings.get(self.family) or {})
+        found: list[float] = function(readable, self._own(settings))
         if len(found) != len(cases):
             raise TaskError(
                 f"metric {self.name} ({self.where}) gave {len(found)} values for {len(cases)} "
@@ -108,8 +108,25 @@ class Metric:
     def signature(self, settings: Mapping[str, Any]) -> str:
         """What the values depend on besides the texts: packages, models, rubrics."""
         module = importlib.import_module(self.where.partition(":")[0])
-        text: str = module.signature(self.name, settings.get(self.family) or {})
+        text: str = module.signature(self.name, self._own(settings))
         return text
+
+    def range_of(self, settings: Mapping[str, Any]) -> tuple[float, float]:
+        """Lowest and highest value, in the metric's own units: the judge's are of its settings."""
+        if self.name != "judge":
+            return self.lo, self.hi
+        from lm_eval_adaptive.metrics.judging.config import judge_settings
+
+        return judge_settings(self._own(settings)).scale
+
+    def _own(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        own = settings.get(self.family) or {}
+        if not isinstance(own, dict):
+            raise TaskError(
+                f"metadata.metrics.{self.family} must be a mapping of settings, got "
+                f"{type(own).__name__} {str(own)[:60]!r}"
+            )
+        return own
 
 
 def _readable(case: Case) -> Case:

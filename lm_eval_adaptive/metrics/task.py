@@ -8,13 +8,14 @@ it, which gives a list of what ``process_results`` gives for each document.
 from __future__ import annotations
 
 import functools
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from lm_eval_adaptive.errors import TaskError, UsageError
-from lm_eval_adaptive.metrics.base import Case, Metric, metric
+from lm_eval_adaptive.metrics.base import Case, Metric, Missing, metric, take_notices
 
 Column = str | Callable[[Mapping[str, Any]], Any]
 
@@ -26,6 +27,8 @@ class ProcessResults(Protocol):
     metrics: tuple[str, ...]
     signature: Callable[..., dict[str, str]]
     warnings: Callable[..., list[str]]
+    ranges: Callable[..., dict[str, tuple[float, float]]]
+    notices: Callable[[], list[str]]
 
     def __call__(self, doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, float]:
         """Metric values of one document, as the harness asks for them."""
@@ -35,12 +38,15 @@ class ProcessResults(Protocol):
 @functools.lru_cache(maxsize=64)
 def _read_settings(path: Path) -> dict[str, Any]:
     from lm_eval.tasks._yaml_loader import load_yaml
+    from yaml import YAMLError
 
     try:
         config = load_yaml(str(path), resolve_func=False)
-    except (OSError, ValueError) as error:
-        raise TaskError(f"settings of metrics: {path} cannot be read ({error})") from error
-    block = (config.get("metadata") or {}).get("metrics") or {}
+    except (OSError, ValueError, YAMLError) as error:
+        first = " ".join(str(error).split())[:300]
+        raise TaskError(f"settings of metrics: {path} cannot be read ({first})") from error
+    metadata = config.get("metadata") or {}
+    block = (metadata.get("metrics") or {}) if isinstance(metadata, dict) else None
     if not isinstance(block, dict):
         raise TaskError(f"{path}: metadata.metrics must be a mapping of metric families")
     return block
@@ -66,6 +72,8 @@ def _texts(doc: Mapping[str, Any], column: Column | None) -> tuple[str, ...]:
         )
     if value is None:
         return ()
+    if callable(getattr(value, "tolist", None)):  # an array
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return tuple(str(each) for each in value if each is not None)
     return (str(value),)
@@ -81,6 +89,30 @@ def answer_of(results: Sequence[Any]) -> str:
     while isinstance(first, list | tuple):
         first = first[0] if first else ""
     return "" if first is None else str(first)
+
+
+def plain_value(value: Any) -> Any:
+    """A metric's value for one document, as ``process_results`` gives it.
+
+    Numbers, and lists or arrays of one, become floats; None becomes a missing score. Anything else
+    stays what it is: in a plain run its own aggregation may know what to do with it, and as the
+    metric that models are ranked by it is refused by name.
+
+    >>> plain_value([3]), plain_value(None), plain_value((1, 2))
+    (3.0, nan, (1, 2))
+    """
+    if value is None:
+        return Missing("the metric gives nothing for this document")
+    if isinstance(value, float):
+        return value
+    if isinstance(value, list | tuple) and len(value) == 1:
+        return plain_value(value[0])
+    if isinstance(value, numbers.Real):
+        return float(value)
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", None) == 1:
+        return plain_value(item())
+    return value
 
 
 def chosen_metrics(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
@@ -127,7 +159,10 @@ def document_metrics(
 
     Returns:
         The function. Beside it: ``batch(docs, results, metrics=None)``, ``metrics``,
-        ``signature(metrics=None)`` and ``warnings(candidates, metrics=None)``.
+        ``signature(metrics=None)``, ``ranges(metrics=None)`` in the metrics' own units,
+        ``warnings(candidates, metrics=None)`` for before the run, and ``notices()`` for after it:
+        what was cut, left out or measured since the last call. A missing score is a NaN whose
+        ``reason`` says why.
 
     Raises:
         UsageError: A metric is not known.
@@ -153,7 +188,7 @@ def document_metrics(
         own = _settings(settings)
         columns = {name: known[name].compute(cases, own) for name in chosen_metrics(names, metrics)}
         return [
-            {name: float(values[place]) for name, values in columns.items()}
+            {name: plain_value(values[place]) for name, values in columns.items()}
             for place in range(len(cases))
         ]
 
@@ -171,10 +206,21 @@ def document_metrics(
 
         return judge.warnings(_settings(settings).get("judge") or {}, candidates)
 
+    def ranges(metrics: Sequence[str] | None = None) -> dict[str, tuple[float, float]]:
+        own = _settings(settings)
+        return {name: known[name].range_of(own) for name in chosen_metrics(names, metrics)}
+
+    def notices() -> list[str]:
+        from lm_eval_adaptive.metrics import judge
+
+        return [*take_notices(), *(judge.notices() if "judge" in names else [])]
+
     found: Any = process_results
     found.batch = batch
     found.metrics = names
     found.signature = signature
     found.warnings = warnings
+    found.ranges = ranges
+    found.notices = notices
     typed: ProcessResults = found
     return typed

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.records.files import write_aside
+from lm_eval_adaptive.records.journal import NO_BANK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,7 +160,7 @@ class BankStamp(_Record, frozen=True, kw_only=True):
 
     Attributes:
         path: Name of its file.
-        sha256: Its hash, ``none`` where the run had no bank.
+        sha256: Its hash, :data:`NO_BANK` where the run had none.
         items: Its items.
         response_model: By which its items were taken.
         range: The metric's least and greatest value.
@@ -172,6 +173,11 @@ class BankStamp(_Record, frozen=True, kw_only=True):
     response_model: str = ""
     range: tuple[float, float] = (float("-inf"), float("inf"))
     models: tuple[str, ...] = ()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run had a bank."""
+        return self.sha256 != NO_BANK
 
 
 class Recipe(_Record, frozen=True, kw_only=True):
@@ -289,11 +295,6 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
             replace(self, **{name: getattr(each, name) for name in fields})
             for each in list(self.rankings.values())[1:]
         ]
-
-    def of_metric(self) -> MetricRanking:
-        """What stands under ``rankings`` for it: all but what a file says once."""
-        fields = MetricRanking.__struct_fields__
-        return MetricRanking(**{name: getattr(self, name) for name in fields})
 
 
 _DOCUMENT_KEYS = (

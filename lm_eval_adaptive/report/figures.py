@@ -1,4 +1,4 @@
-"""Pictures of a run's report: the ranking, its pairs, how estimates settled, items, and money.
+"""Pictures of a run's report: the ranking, its pairs, items, and money.
 
 This module owns the sections that draw numbers; it imports the page's building blocks and the view
 of a task.
@@ -6,7 +6,6 @@ of a task.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,9 +27,6 @@ from lm_eval_adaptive.report.view import direction_of, excerpts_of
 if TYPE_CHECKING:
     from lm_eval_adaptive.records.journal import AnswerRecord
     from lm_eval_adaptive.report.view import TaskView
-
-NORMAL_95 = 1.959963984540054
-CURVE_POINTS = 50  # per model
 
 
 def forest(view: TaskView, prefix: str) -> str:
@@ -151,154 +147,6 @@ def pair_matrix(view: TaskView, prefix: str) -> str:
         f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
     return section(prefix, "pairs", "Which is better", words, inside)
-
-
-@dataclass(frozen=True)
-class _Curve:
-    """How a model's estimate settled: arrays of items asked, estimate and its interval."""
-
-    items: list[int]
-    middle: list[float]
-    low: list[float]
-    high: list[float]
-
-
-def _thin(count: int) -> list[int]:
-    """At most ``CURVE_POINTS`` of 0 … count-1, the last among them."""
-    picks = np.linspace(0, count - 1, min(count, CURVE_POINTS)).round().astype(int)
-    return [int(each) for each in np.unique(picks)]
-
-
-def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
-    """Score and 95 % interval after every answer, as the run recorded them.
-
-    None where it did not (a ranking of an older version): then the abilities are drawn.
-    """
-    lo, hi = view.ranking.bank.range
-    curves = {}
-    for entry in view.ranking.ranking:
-        mine = [step for step in view.ranking.trace if step.model == entry.model]
-        known = [
-            (step.estimate, step.estimate_half)
-            for step in mine
-            if step.estimate is not None and step.estimate_half is not None
-        ]
-        if len(known) < len(mine):
-            return None
-        steps = _thin(len(mine))
-        if not steps:
-            continue
-        middle, half = np.array([known[step] for step in steps]).T
-        curves[entry.model] = _Curve(
-            [step + 1 for step in steps],
-            middle.tolist(),
-            np.clip(middle - half, lo, hi).tolist(),
-            np.clip(middle + half, lo, hi).tolist(),
-        )
-    return curves or None
-
-
-def _ability_curves(view: TaskView) -> dict[str, _Curve]:
-    curves = {}
-    for entry in view.ranking.ranking:
-        mine = [step for step in view.ranking.trace if step.model == entry.model]
-        if not mine:
-            continue
-        steps = _thin(len(mine))
-        middle = np.array([mine[step].ability for step in steps])
-        half = NORMAL_95 * np.array([mine[step].ability_se for step in steps])
-        curves[entry.model] = _Curve(
-            [step + 1 for step in steps],
-            middle.tolist(),
-            (middle - half).tolist(),
-            (middle + half).tolist(),
-        )
-    return curves
-
-
-def curves(view: TaskView, prefix: str) -> str:
-    """How the estimates settled with every answer."""
-    if not view.ranking.ranking:
-        return ""
-    scored = _score_curves(view)
-    curves = scored if scored is not None else _ability_curves(view)
-    if not curves:
-        return ""
-    unit = f"estimated {view.ranking.metric}" if scored is not None else "ability in logits"
-    # The first few intervals are as wide as the scale; later ones decide the picture's range.
-    settled = [
-        (low, high)
-        for curve in curves.values()
-        for items, low, high in zip(curve.items, curve.low, curve.high, strict=True)
-        if items >= 5 or items == curve.items[-1]
-    ]
-    y = Axis(min(low for low, _ in settled), max(high for _, high in settled), 4)
-    x = Axis(0, max(curve.items[-1] for curve in curves.values()), 4)
-
-    def place(items: int, value: float) -> str:
-        return f"{10 * x.at(items):.0f} {1000 - 10 * y.at(value):.0f}"
-
-    lines, panels, rows = [], [], []
-    for number, curve in enumerate(curves.values(), 1):
-        path = "L".join(map(place, curve.items, curve.middle))
-        lines.append(f'<path id="{prefix}c{number}" d="M{path}"/>')
-    for number, (model, curve) in enumerate(curves.items(), 1):
-        band = list(map(place, curve.items, curve.high))
-        band += list(map(place, curve.items, curve.low))[::-1]
-        others = "".join(
-            f'<use href="#{prefix}c{other}" class="other"/>'
-            for other in range(1, len(curves) + 1)
-            if other != number
-        )
-        last = (
-            f"{num(curve.middle[-1])} ({num(curve.low[-1])} to {num(curve.high[-1])}) "
-            f"after {curve.items[-1]} items"
-        )
-        inside = (
-            f'{STRETCHED}{others}<path class="band" d="M{"L".join(band)}Z"/>'
-            f'<use href="#{prefix}c{number}" class="line"/></svg>'
-        )
-        inside += "".join(
-            f'<circle class="hit" cx="{x.at(items)}%" cy="{100 - y.at(middle):g}%" r="5"><title>'
-            f"{esc(model)} after {items} items: {num(middle)} ({num(low)} to {num(high)})"
-            "</title></circle>"
-            for items, middle, low, high in zip(
-                curve.items, curve.middle, curve.low, curve.high, strict=True
-            )
-        )
-        label = f"{model}: {unit} against items asked, {last}"
-        panels.append(
-            f"<figure><figcaption>{esc(model)} <span class=s>{esc(last)}</span></figcaption>"
-            f"{frame(inside, x, y, 'small', label)}</figure>"
-        )
-        shown = sorted({0, *np.linspace(0, len(curve.items) - 1, 6).round().astype(int).tolist()})
-        rows += [
-            (
-                model,
-                curve.items[step],
-                num(curve.middle[step]),
-                num(curve.low[step]),
-                num(curve.high[step]),
-            )
-            for step in shown
-        ]
-    words = (
-        f"Each model's {unit} (line) with its 95 % interval (band) against the items it was asked; "
-        "the other models are thin lines. A band that no longer narrows shows a model that was not "
-        "asked further."
-    )
-    inside = (
-        f'<svg width="0" height="0" class="defs" aria-hidden="true"><defs>{"".join(lines)}</defs>'
-        f'</svg><div class="panels" data-plot="curves">{"".join(panels)}</div>'
-    )
-    listing = table(("model", "items asked", unit, "95 % low", "95 % high"), rows)
-    return section(
-        prefix,
-        "curves",
-        "How the estimates settled",
-        words,
-        inside + fold_away("As a table", listing),
-    )
 
 
 def item_map(view: TaskView, prefix: str) -> str:

@@ -8,9 +8,9 @@ Python package ships it (7.1), which leaves nothing of a page of 5 MB; packed (g
 it needs a browser with ``DecompressionStream``, a script that is made at run time, and shows
 nothing without. Hand-made pictures are some hundred kilobytes, show without any script, print, and
 let the page forbid all scripts but its own small one: answers of models are untrusted text, so
-everything is escaped, and on top of that a content security policy names the hash of the one script
-that may run and allows no connection at all. That script only turns tooltips into ones that appear
-at once and on touch.
+everything is escaped, and on top of that a content security policy names the hashes of the one
+script that may run and the one sheet of style, and allows no connection at all. That script only
+turns tooltips into ones that appear at once and on touch.
 """
 
 from __future__ import annotations
@@ -24,14 +24,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.records.files import write_aside
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 
+def _named() -> dict[int, str]:
+    """Characters that are not seen and change what is: their numbers take their place."""
+    controls = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\t"), ord("\n"), ord("\r")}
+    turning = {0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+    return {each: f"[U+{each:04X}]" for each in controls | turning | {0xFEFF}}
+
+
+_NAMED = _named()
+
+
 def esc(value: object) -> str:
-    """Text as HTML shows it, for content and for quoted attributes."""
-    return html.escape(str(value), quote=True)
+    r"""Text as HTML shows it, for content and for quoted attributes.
+
+    Marks of direction, byte order marks and control characters are named, so that no text can turn
+    round what stands beside it or hide a part of itself.
+
+    >>> esc("<b>"), esc("safe\u202egnp.exe")
+    ('&lt;b&gt;', 'safe[U+202E]gnp.exe')
+    """
+    return html.escape(str(value).translate(_NAMED), quote=True)
 
 
 def num(value: float | None, digits: int = 4) -> str:
@@ -151,11 +170,18 @@ def para(text: str) -> str:
     return f"<p>{esc(text)}</p>"
 
 
+def _hash(text: str) -> str:
+    """A script or style as a policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
 def whole_page(title: str, body: str) -> str:
     """A page around its content, with the style, the script and the policy."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    # Attributes hold places in plots; a sheet of style has to be the page's own. Browsers that do
+    # not tell these two apart take the rule before.
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {_hash(SCRIPT)}; style-src 'unsafe-inline'; "
+        f"style-src-elem {_hash(STYLE)}; style-src-attr 'unsafe-inline'; "
         "base-uri 'none'; form-action 'none'"
     )
     return (
@@ -169,12 +195,10 @@ def whole_page(title: str, body: str) -> str:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a page or table aside, then rename, so that no half-written file is ever seen."""
+    """Write a page or table; no half-written file is ever seen."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.part")
     # Answers may hold lone surrogates, which UTF-8 cannot.
-    aside.write_bytes(text.encode("utf-8", "replace"))
-    aside.replace(path)
+    write_aside(path, text.encode("utf-8", "replace"))
     return path
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.report.page import as_text
+from lm_eval_adaptive.report.page import as_text, share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,3 +90,18 @@ def excerpts_of(view: TaskView) -> dict[int, str]:
                 own = " ".join(prompt[head:].split())
                 found[doc] = own if len(own) <= EXCERPT_CHARS else own[:EXCERPT_CHARS] + "…"
     return found
+
+
+def short_headline(view: TaskView) -> str:
+    """A sentence without names of pairs, where no model's name may be taken for markup."""
+    ranking = view.ranking
+    pairs = ranking.pairs
+    told = sum(pair.decided for pair in pairs)
+    asked = f"{ranking.items_total} items asked, {share(ranking.fraction)} of a full run"
+    if not pairs:
+        return f"{asked}."
+    confidence = ranking.config.confidence
+    return (
+        f"{told} of {len(pairs)} pairs are told apart with {confidence:.0%} confidence each; "
+        f"{asked}."
+    )

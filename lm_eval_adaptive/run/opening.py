@@ -1,4 +1,4 @@
-"""From a task to a contest: its bank or none, the checks that a bank fits, the rules, the recipe.
+"""From a task to a contest: its bank or none, the checks that a bank fits, the rules.
 
 This module owns what has to hold before anything is asked; it imports the banks' room, the host's
 documents and the core. It asks no model.
@@ -7,7 +7,7 @@ documents and the core. It asks no model.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from lm_eval_adaptive.banks.check import match_documents
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Procedure
-from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.errors import BankError, TaskError, UsageError
-from lm_eval_adaptive.host.settings import cost_of_tokens, metric_and_filter
+from lm_eval_adaptive.host.settings import metric_and_filter
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.run.cold import is_cold, measure_of, shared_order
 from lm_eval_adaptive.run.contest import Contest, Terms, View
+from lm_eval_adaptive.run.costs import expected_costs, item_costs
+from lm_eval_adaptive.run.recipe import recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,7 +157,7 @@ def _signed(
 ) -> View:
     """A view with its recipe, and with what the metric itself gives reason to say."""
     scorer, said = _scorer(docs, specs, terms.metric)
-    terms = replace(terms, signature=_signature(docs, terms, procedure, scorer))
+    terms = replace(terms, signature=recipe(docs, terms, procedure, scorer))
     return View(terms, procedure, doc_ids, [*docs.notices, *notices, *said])
 
 
@@ -204,53 +205,6 @@ def _check_metric(bank: ItemBank, asked: str) -> None:
             f"bank {where} was calibrated on filter {info.filter}, --metric asks for "
             f"{filter_name}; calibrate a bank for that filter"
         )
-
-
-def expected_costs(
-    bank: ItemBank, specs: Sequence[CandidateSpec], repeats: int
-) -> NDArray[np.float64]:
-    """What each item is expected to cost each model, shape (m, n), by the bank's token counts.
-
-    Raises:
-        BankError: A model is priced by tokens, and the bank does not know how long answers are.
-    """
-    return item_costs(specs, repeats, bank.input_tokens, bank.output_tokens, bank.path)
-
-
-def item_costs(
-    specs: Sequence[CandidateSpec],
-    repeats: int,
-    tokens_in: NDArray[np.float64],
-    tokens_out: NDArray[np.float64],
-    bank: str,
-) -> NDArray[np.float64]:
-    """What each item is expected to cost each model, shape (m, n).
-
-    Args:
-        specs: m models.
-        repeats: Responses per document.
-        tokens_in: Tokens of each item's prompt, shape (n,), NaN where they are not known.
-        tokens_out: Tokens of an answer, likewise.
-        bank: What the tokens are known from, for messages.
-
-    Raises:
-        BankError: A model is priced by tokens, and these are not known.
-    """
-    by_tokens = [spec.name for spec in specs if isinstance(spec.cost, dict)]
-    if by_tokens and not (np.isfinite(tokens_in) & np.isfinite(tokens_out)).all():
-        raise BankError(
-            f"{by_tokens[0]} is priced by tokens, and bank {bank} does not tell how many its items "
-            "take: give a price per item, or calibrate the bank from logs"
-        )
-    tokens_in, tokens_out = np.nan_to_num(tokens_in), np.nan_to_num(tokens_out)
-    rows = [
-        # No item is free, or its worth per cost would have no end.
-        np.maximum(
-            cost_of_tokens(spec.cost, tokens_in * repeats, tokens_out * repeats, repeats), 1e-12
-        )
-        for spec in specs
-    ]
-    return np.array(rows)
 
 
 def known_rows(
@@ -312,52 +266,3 @@ def _scorer(
     made_of = {spec.name: f"{spec.model} {spec.model_args}" for spec in specs}
     notices = scoring.warnings(made_of, [metric])
     return str(scoring.signature([metric])[metric]), notices
-
-
-def _signature(docs: TaskDocs, terms: Terms, procedure: Procedure, scorer: str) -> str:
-    """The recipe: what has to be equal for a ranking to come out again, on one line.
-
-    Args:
-        docs: The task's documents.
-        terms: What the metric brings.
-        procedure: The rules, and how items are chosen.
-        scorer: What the metric's values depend on, "" where the task does not tell.
-    """
-    import lm_eval_adaptive
-
-    rules, adaptive, scale = procedure.config, terms.options, terms.scale
-    known = [name for name, is_known in zip(terms.names, procedure.known, strict=True) if is_known]
-    parts: dict[str, Any] = {
-        "task": docs.name,
-        "version": docs.version,
-        "metric": terms.metric,
-        "filter": terms.filter,
-        "bank": terms.bank_sha256[:12] or "unsaved",
-        "response": terms.response_model,
-        "sampler": procedure.sampler.name,
-        "round": rules.round_size or f"auto{rules.batch}",
-        "conf": rules.rule.confidence,
-        "corr": rules.rule.correction,
-        "pairs": rules.rule.pairs,
-        "min": procedure.min_items,
-        "max": procedure.max_items,
-        "seed": rules.seed,
-        "lea": lm_eval_adaptive.__version__,
-    }
-    if scorer:
-        parts["scorer"] = scorer.replace("|", ";")
-    if adaptive.range is not None:
-        parts["range"] = f"{scale.lo:g},{scale.hi:g}"
-    if adaptive.stratify is not None:
-        parts["stratify"] = adaptive.stratify
-    if known:
-        parts["against"] = ",".join(known)
-    if rules.rule.equivalence:
-        parts["equiv"] = adaptive.equivalence
-    if rules.futility != ProcedureConfig.futility:
-        parts["futility"] = rules.futility
-    for name in ("budget", "budget_items", "items_per_model", "precision"):
-        if getattr(rules, name) is not None:
-            parts[name] = getattr(adaptive, name)
-    # In the manner of sacrebleu's signatures.
-    return "|".join(f"{key}:{value}" for key, value in parts.items())

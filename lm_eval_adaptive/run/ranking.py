@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
@@ -19,6 +19,7 @@ from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
     Entry,
+    Estimate,
     Excluded,
     MetricRanking,
     PairVerdict,
@@ -62,7 +63,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
     names, scale = terms.names, terms.scale
     active = [row for row in range(len(names)) if not state.failed[row]]
     ranked, tied = _ranked(pairs, active), _ties(pairs, active)
-    of_row = _numbers(view, estimates)
+    of_row = _estimate_of(view, estimates)
     items_full = len(view.doc_ids) * int((~procedure.known).sum())
     return MetricRanking(
         metric=terms.metric,
@@ -73,13 +74,13 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
         ranking=tuple(
             Entry(
                 rank=place,
-                **of_row(row),
+                **structs.asdict(of_row(row)),
                 tied_with=tuple(names[other] for other in ranked if other in tied[row]),
             )
             for place, row in enumerate(ranked, start=1)
         ),
         set_aside=tuple(
-            SetAside(**of_row(names.index(name)), reason=reason)
+            SetAside(**structs.asdict(of_row(names.index(name))), reason=reason)
             for name, reason in contest.failed.items()
         ),
         pairs=tuple(
@@ -106,7 +107,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
     )
 
 
-def _numbers(view: View, estimates: Estimates) -> Callable[[int], dict[str, Any]]:
+def _estimate_of(view: View, estimates: Estimates) -> Callable[[int], Estimate]:
     """What the file says of the model in a row, whether it is ranked or set aside."""
     state, scale = view.state, view.terms.scale
     raw = scale.to_raw(estimates.score)
@@ -114,22 +115,22 @@ def _numbers(view: View, estimates: Estimates) -> Callable[[int], dict[str, Any]
     half = estimates.score_half_interval * scale.width
     asked = state.administered
 
-    def of_row(row: int) -> dict[str, Any]:
-        return {
-            "model": view.terms.names[row],
-            "score": float(raw[row]),
-            "score_se": float(raw_se[row]),
+    def of_row(row: int) -> Estimate:
+        return Estimate(
+            model=view.terms.names[row],
+            score=float(raw[row]),
+            score_se=float(raw_se[row]),
             # 95 %, within the metric's range.
-            "score_ci": (
+            score_ci=(
                 float(np.clip(raw[row] - half[row], scale.lo, scale.hi)),
                 float(np.clip(raw[row] + half[row], scale.lo, scale.hi)),
             ),
-            "ability": float(estimates.theta[row]),
-            "ability_se": float(estimates.theta_se[row]),
-            "items": int(asked[row]),
-            "cost": float(state.spent[row]),
-            "known": bool(view.procedure.known[row]),
-        }
+            ability=float(estimates.theta[row]),
+            ability_se=float(estimates.theta_se[row]),
+            items=int(asked[row]),
+            cost=float(state.spent[row]),
+            known=bool(view.procedure.known[row]),
+        )
 
     return of_row
 

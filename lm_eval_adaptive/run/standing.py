@@ -19,7 +19,8 @@ from lm_eval_adaptive.host.settings import CandidateSpec
 from lm_eval_adaptive.records.standing import Standing
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.contest import Contest, Terms, View
-from lm_eval_adaptive.run.opening import expected_costs, known_rows
+from lm_eval_adaptive.run.costs import expected_costs
+from lm_eval_adaptive.run.opening import known_rows
 from lm_eval_adaptive.run.ranking import ranking_document
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def finished(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(language)
     task = f"truthfulqa-multi_gen_{language}"
     logs = LOGS / task
-    script = toy.ROOT / "scripts" / "make_truthfulqa_task.py"
+    script = toy.ROOT / "scripts" / "make" / "truthfulqa_task.py"
     subprocess.run([sys.executable, str(script), str(folder / "tasks")], check=True)
     bank = folder / "bank.parquet"
     names = [name.replace("__", "/", 1) for name in HELD_OUT]

@@ -189,6 +189,11 @@ def test_fields_of_a_later_minor_version_are_ignored(tmp_path):
     assert_same(ItemBank.load(path), full_bank())
 
 
+def test_the_correction_of_a_first_version_is_read_with_what_it_lacks_as_usual(tmp_path):
+    path = rewrite(tmp_path, info={"correction": {"log_scale": -0.2, "misfit": 0.9}})
+    assert ItemBank.load(path).info.correction == Correction(log_scale=-0.2, misfit=0.9)
+
+
 # --- bad files
 
 
@@ -252,6 +257,24 @@ BAD = {
         "global parameter",
     ),
     "missing global parameter": ({"info": {"parameters": {"prior_mean": 0.0}}}, "prior_sd"),
+    "text for the error factor": ({"info": {"correction": {"log_scale": "0"}}}, "log_scale is '0'"),
+    "correction without its factor": (
+        {"info": {"correction": {"misfit": 1.0}}},
+        "correction.log_scale is missing",
+    ),
+    "one slope of two": (
+        {"info": {"correction": {"log_scale": 0.1, "slopes": [0.3]}}},
+        "correction.slopes is [0.3], expected two finite numbers",
+    ),
+    "length that is none": (
+        {"info": {"correction": {"log_scale": 0.1, "lengths": {"ten": {}}}}},
+        "length 'ten'",
+    ),
+    "source without a hash": (
+        {"info": {"provenance": {"sources": [{"file": "a"}]}}},
+        "provenance.sources[0].sha256 is missing",
+    ),
+    "text for the shots": ({"info": {"num_fewshot": "3"}}, "num_fewshot is '3'"),
     "missing column": ({"drop": ["noise", "kept"]}, "column(s) noise, kept"),
     "no rows": ({"rows": 0}, "no items"),
     "duplicate hash": ({"columns": {"content_hash": FIRST_TWICE}}, "same content_hash twice"),

@@ -16,7 +16,7 @@ from scipy.stats import norm, pearsonr, spearmanr
 
 from lm_eval_adaptive.core.build import calibrate, choose_response_model, refit
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means, correlations
-from lm_eval_adaptive.core.ranker import allocation_value, probability_better
+from lm_eval_adaptive.core.ranker import allocation_value, better_by
 from lm_eval_adaptive.core.response import expected_score
 from lm_eval_adaptive.core.sampler import WorthSampler
 from lm_eval_adaptive.errors import DataError, UsageError
@@ -119,7 +119,7 @@ def test_the_whole_paper_in_decimal_arithmetic():
         [m["information"] for m in GOLDEN["ranked"]],
         rtol=1e-8,
     )
-    p = probability_better(found.level, found.level_cov)
+    p = better_by(found)
     assert p[0, 1] == pytest.approx(GOLDEN["p_first_better"], rel=1e-8)
     value = allocation_value(found.level_se**2, np.array([3, 2]), np.array(GOLDEN["costs"]))
     np.testing.assert_allclose(value, GOLDEN["value"], rtol=1e-8)

@@ -6,12 +6,14 @@ import ast
 import json
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import lm_eval_adaptive
 import lm_eval_adaptive.core
+from lm_eval_adaptive.core.response import RESPONSE_MODELS
 
 CORE = Path(lm_eval_adaptive.core.__file__).parent
 MODULES = sorted(CORE.rglob("*.py"))
@@ -143,6 +145,55 @@ def test_no_file_of_the_core_names_the_harness(path):
         assert not module.startswith(ABOVE), f"{path.name} imports {module}"
         if top in FILES:
             assert lazy, f"{path.name} imports {module} before a file is read or written"
+
+
+def first_circle(graph):
+    """A circle among modules that import each other, [] where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_module_of_the_core_imports_itself_through_others():
+    """Imports for types count: a module that needs another's names cannot be read without it."""
+    graph = {
+        path.stem: {
+            module.split(".")[2]
+            for module, _ in imports(ast.parse(path.read_text(encoding="utf-8")))
+            if module.startswith("lm_eval_adaptive.core.")
+        }
+        for path in MODULES
+    }
+    assert graph["procedure"] > {"ranker", "sampler"}
+    assert first_circle(graph) == []
+    assert first_circle({**graph, "ranker": {*graph["ranker"], "procedure"}})  # control
+
+
+def asks_what_runs(tree):
+    """Lines that ask which response model or inference it is: by its name, or by its class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+            if any(isinstance(p, ast.Constant) and p.value in RESPONSE_MODELS for p in parts):
+                yield node.lineno
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "isinstance"
+            and "Posterior" in ast.unparse(node.args[1])
+        ):
+            yield node.lineno
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_nobody_asks_which_inference_runs(path):
+    assert list(asks_what_runs(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+def test_asking_which_inference_runs_is_noticed():
+    for line in ("a.model == 'paper-1pl'", "isinstance(a, RobustPosterior)"):
+        assert list(asks_what_runs(ast.parse(line))) == [1]
 
 
 def test_there_is_a_core_to_look_at():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import erf, sqrt
+from math import erf, inf, sqrt
 
 import numpy as np
 import pytest
@@ -13,9 +13,10 @@ from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.ranker import (
     DecisionRule,
     allocation_value,
+    difference_variance,
     judge_pairs,
     order,
-    probability_better,
+    probability_from,
     required_pairs,
 )
 from lm_eval_adaptive.errors import UsageError
@@ -34,6 +35,10 @@ def beliefs(level, se, score=None, score_se=None):
 
 
 LEVELS = st.lists(st.floats(-3.0, 3.0), min_size=2, max_size=6)
+
+
+def probability_better(level, cov):
+    return probability_from(level, difference_variance(cov), inf)
 
 
 def test_probability_better_by_hand():

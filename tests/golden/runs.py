@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STORED = HERE / "stored"
+LOGGED = ROOT / "scripts" / "make" / "records_runs"
 TASK = "records_to_text"
 SECOND_BANK = HERE / "slot_coverage.bank.parquet"
 
@@ -97,16 +98,10 @@ def make(folder: Path, names: Iterable[str] = tuple(RUNS)) -> None:
     for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             work = Path(scratch).resolve()
-            (work / "runs").symlink_to(logged_runs())
+            (work / "runs").symlink_to(LOGGED)
             shutil.copy(SECOND_BANK, work)
             told = perform(RUNS[name], work)
             canonical(work, told, folder / name)
-
-
-def logged_runs() -> Path:
-    """The folder with the logs of real models, wherever in ``scripts/`` it lives."""
-    (found,) = (ROOT / "scripts").rglob("records_runs/split.json")
-    return found.parent
 
 
 def perform(run: Run, work: Path) -> list[subprocess.CompletedProcess[str]]:

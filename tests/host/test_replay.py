@@ -17,7 +17,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_adaptive.errors import DataError, ModelError, TaskError, UsageError
 from lm_eval_adaptive.host.logs import find_runs
 from lm_eval_adaptive.host.replay import ReplayLM, register
-from scripts.make_truthfulqa_task import DOCUMENTS, write_tasks
+from scripts.make.truthfulqa_task import DOCUMENTS, write_tasks
 
 from ..fixtures.logs import (  # noqa: TID252  a package of the tests alone
     DATES,

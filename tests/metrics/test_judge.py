@@ -3,83 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import sys
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from lm_eval_adaptive.errors import ModelError, UsageError
 from lm_eval_adaptive.metrics import METRICS, Case, judge
+from lm_eval_adaptive.metrics.judging import config, family, local, reply
+from tests.metrics import chat_server
 
 RUBRIC = "Question: {{ question }}\nRight: {{ correct_answers | join('; ') }}\nAnswer: {{ answer }}"
 DOC = {"question": "What do owls eat?", "correct_answers": ["Mice", "Small animals"]}
 
 
-class Server(ThreadingHTTPServer):
-    """Speaks the chat protocol; ``plan`` holds what goes wrong first, ``reply`` what is said."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.seen, self.plan, self.delay = [], [], 0.0
-        self.reply = lambda body: "Fine.\nScore: 7"
-        self.now = self.most = 0
-        self.lock = threading.Lock()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        server = self.server
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with server.lock:
-            server.seen.append((self.path, dict(self.headers), body))
-            server.now += 1
-            server.most = max(server.most, server.now)
-            problem = server.plan.pop(0) if server.plan else None
-        time.sleep(server.delay)
-        with server.lock:
-            server.now -= 1
-        if isinstance(problem, int):
-            self.answer(problem, {"error": "no"})
-        elif problem is not None:
-            self.answer(200, problem)
-        else:
-            text = server.reply(body)
-            self.answer(200, {"choices": [{"message": {"role": "assistant", "content": text}}]})
-
-    def answer(self, status, body):
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if status == 429:
-            self.send_header("Retry-After", "0")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def server():
-    made = Server()
-    thread = threading.Thread(
-        target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    with chat_server.running() as made:
+        yield made
 
 
 @pytest.fixture
@@ -138,10 +81,12 @@ class TestAsking:
 
     def test_waits_grow(self):
         waits = []
-        settings = judge.JudgeSettings("x", model="m", base_url="http://127.0.0.1:9", retries=3)
-        with pytest.raises(ModelError, match="4 attempts"):
+        settings = judge.JudgeSettings("x", model="m", base_url="http://127.0.0.1:9", retries=8)
+        with pytest.raises(ModelError, match="9 attempts"):
             judge.ask_server([{"role": "user", "content": "x"}], settings, waits.append)
-        assert waits == [1.0, 2.0, 4.0]
+        least = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+        assert all(a <= b <= 1.25 * a for a, b in zip(least, waits, strict=True))
+        assert waits != least
 
     def test_a_refused_request_is_the_user_s_and_not_retried(self, server, settings):
         server.plan = [401]
@@ -170,10 +115,10 @@ class TestAsking:
 
         monkeypatch.setattr("lm_eval.api.registry.get_model", lambda name: Judge)
         assert model_registry is not None
-        judge._harness_model.cache_clear()
+        local.harness_model.cache_clear()
         settings = {"rubric": RUBRIC, "harness": "judge-kind", "model_args": "pretrained=x"}
         assert verdicts(settings, "Mice", "Bats") == [4.0, 4.0]
-        judge._harness_model.cache_clear()
+        local.harness_model.cache_clear()
         assert len(asked) == 2
         assert asked[0][0].startswith("<user>Question:")
         assert asked[0][1]["temperature"] == 0.0
@@ -181,7 +126,7 @@ class TestAsking:
 
 class TestVerdicts:
     @pytest.mark.parametrize(
-        ("reply", "expected"),
+        ("text", "expected"),
         [
             ("7", 7.0),
             (" **8** ", 8.0),
@@ -199,8 +144,8 @@ class TestVerdicts:
             ("Score: ten", None),
         ],
     )
-    def test_reading(self, reply, expected):
-        assert judge.read_verdict(reply, (1, 10)) == expected
+    def test_reading(self, text, expected):
+        assert reply.read_verdict(text, (1, 10)) == expected
 
     def test_what_cannot_be_read_is_left_out_and_counted(self, server, settings, caplog):
         server.reply = lambda body: "I cannot say." if "Bats" in str(body) else "Score: 5"
@@ -209,7 +154,7 @@ class TestVerdicts:
         assert math.isnan(found[1])
         assert math.isnan(found[2])
         assert judge.TALLY.unread == {"my-judge": 2}
-        assert "2 of 3 replies hold no verdict" in caplog.text
+        assert "2 of 3 answers have no verdict on 1 to 10" in caplog.text
 
     def test_null_content_is_no_verdict(self, server, settings):
         server.reply = lambda body: None
@@ -248,7 +193,7 @@ class TestCache:
         assert len(server.seen) == 1
 
     def test_what_was_said_before_a_failure_is_kept(self, server, settings):
-        server.plan = [{"choices": [{"message": {"content": "Score: 9"}}]}, 500, 500]
+        server.plan = [{"choices": [{"message": {"content": "Score: 9"}}]}, 500, 500, 500]
         settings = {**settings, "concurrency": 1, "retries": 1}
         with pytest.raises(ModelError, match="verdicts so far are cached"):
             verdicts(settings, "Mice", "Bats")
@@ -267,7 +212,7 @@ class TestSettings:
     def test_the_environment_has_the_last_word(self, settings, monkeypatch):
         monkeypatch.setenv("LMEVAL_ADAPTIVE_JUDGE_MODEL", "bigger")
         monkeypatch.setenv("LMEVAL_ADAPTIVE_JUDGE_URL", "http://127.0.0.1:1/v1")
-        found = judge.judge_settings(settings)
+        found = config.judge_settings(settings)
         assert (found.model, found.base_url) == ("bigger", "http://127.0.0.1:1/v1")
 
     @pytest.mark.parametrize(
@@ -283,7 +228,7 @@ class TestSettings:
     )
     def test_mistakes_are_one_line(self, settings, message):
         with pytest.raises(UsageError, match=message):
-            judge.judge_settings(settings)
+            config.judge_settings(settings)
 
     @pytest.mark.parametrize(
         ("rubric", "message"),
@@ -308,10 +253,10 @@ class TestFamilies:
         ],
     )
     def test_by_name(self, name, expected):
-        assert judge.family(name) == expected
+        assert family.family(name) == expected
 
     def test_a_judge_of_its_own_kind_is_named(self):
-        found = judge.family_warnings(
+        found = family.family_warnings(
             "Qwen/Qwen3-32B",
             {
                 "a": "hf pretrained=Qwen/Qwen2.5-7B,dtype=auto",
@@ -327,7 +272,7 @@ class TestFamilies:
 def test_a_real_model_judges():
     """SmolLM2-135M on loopback: what is tested is the protocol, not its judgement."""
     pytest.importorskip("xllamacpp")
-    served = _script("run_records_models")
+    served = _script("start/servers")
     server = served.Server(served.WEIGHTS["smollm2"]())
     try:
         _judge_live(f"http://127.0.0.1:{server.port}/v1")
@@ -348,7 +293,8 @@ def _judge_live(url):
     print("verdicts of SmolLM2:", found, judge.TALLY)
     assert found[2] == 1.0
     assert all(math.isnan(each) or 1 <= each <= 10 for each in found)
-    assert judge.TALLY.asked == 3
+    asked = judge.TALLY.asked
+    assert asked == 3
     again = verdicts(settings, "They eat mice.", "They eat stones.", "", "Nothing at all.")
     assert str(again) == str(found)
     assert judge.TALLY.asked == 3

@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "metrics.md"
 
 @pytest.fixture(scope="module")
 def script():
-    path = ROOT / "scripts" / "make_metric_table.py"
-    spec = importlib.util.spec_from_file_location("make_metric_table", path)
+    path = ROOT / "scripts" / "make" / "metric_table.py"
+    spec = importlib.util.spec_from_file_location("metric_table", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -70,4 +70,4 @@ def test_every_generation_task_has_a_verdict_and_a_reason_where_it_is_not_yes(ma
 )
 def test_the_page_is_up_to_date(made):
     text, _ = made
-    assert text == PAGE.read_text(encoding="utf-8"), "run python scripts/make_metric_table.py"
+    assert text == PAGE.read_text(encoding="utf-8"), "run python scripts/make/metric_table.py"

@@ -35,7 +35,7 @@ from lm_eval_adaptive.records.journal import (
     read_journal,
 )
 from lm_eval_adaptive.records.ranking import ranking_from
-from lm_eval_adaptive.report.write import render_report
+from lm_eval_adaptive.report.run_page import render_report
 from lm_eval_adaptive.report.write import write_report as write_report_of
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.journal import Journal, plain
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTILE = "<script>alert(1)</script></script><img src=x onerror=alert(2)></pre><!--"
+# Marks of direction, a byte order mark, control characters.
+UNSEEN = "\u202e\u202b\u2067\u2069\u200f\u061c\ufeff\x00\x1b\x85"
 SECTIONS = ("ranking", "pairs", "curves", "items", "cost", "warnings", "documents", "repeat")
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 TASK = "made_up"
@@ -352,7 +354,8 @@ def test_the_test_for_harm_sees_text_that_is_not_escaped(tmp_path: Path, where: 
 
 def test_every_text_of_a_run_is_escaped(tmp_path: Path) -> None:
     made = make_run(tmp_path, answer=HOSTILE, excluded=(3,))
-    evil = HOSTILE + "\"' onload=alert(3) "
+    evil = HOSTILE + "\"' onload=alert(3) " + UNSEEN
+    evil += "<a href=javascript:alert(4)></style><style>*{display:none}</style>"
 
     def poison(value: Any) -> Any:
         if isinstance(value, dict):
@@ -376,15 +379,23 @@ def test_every_text_of_a_run_is_escaped(tmp_path: Path) -> None:
     )
     assert harm(text) == []
     assert text.count("onload=alert(3)") > 100
+    assert [tag for tag, _ in Page(text).tags].count("style") == 1
+    assert not set(UNSEEN) & set(text)
+    named = "".join(f"[U+{ord(each):04X}]" for each in UNSEEN)
+    assert text.count(named) > 100
 
 
-def test_only_the_pages_own_script_may_run(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_only_the_pages_own_script_and_style_may_be_used(
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
     import hashlib
 
     text = finished[0].read_text(encoding="utf-8")
-    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert script is not None
-    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+
+    def digest(tag: str) -> str:
+        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        return base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+
     page = Page(text)
     (policy,) = [
         attrs["content"]
@@ -392,8 +403,13 @@ def test_only_the_pages_own_script_may_run(finished: tuple[Path, dict[str, Any]]
         if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
     ]
     assert policy is not None
-    assert "default-src 'none'" in policy
-    assert f"script-src 'sha256-{digest}'" in policy
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"  # no connection, image, font, frame …
+    assert rules["script-src"] == f"'sha256-{digest('script')}'"
+    assert rules["style-src-elem"] == f"'sha256-{digest('style')}'"
+    assert rules["base-uri"] == rules["form-action"] == "'none'"
+    allowed = {source for sources in rules.values() for source in sources.split()}
+    assert not [each for each in allowed if each[0] != "'"], "nothing outside, and no data: URL"
 
 
 def test_secrets_of_the_command_line_are_not_passed_on(
@@ -869,16 +885,27 @@ def test_a_page_in_the_dark_is_dark(browser: Browser, finished: tuple[Path, Any]
 
 
 @in_browser
-def test_the_policy_stops_a_script_that_got_through(
-    browser: Browser, finished: tuple[Path, Any], tmp_path: Path
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "<script>document.title = 'ran'</script>",
+        "<p onclick=\"document.title = 'ran'\" id=evil>",
+        "<a href=\"javascript:document.title = 'ran'\" id=evil>",
+        "<style>body{background:rgb(1,2,3) !important}</style>",
+        "<img src=http://127.0.0.1:9/x.png onerror=\"document.title = 'ran'\">",
+    ],
+)
+def test_the_policy_stops_what_got_through(
+    browser: Browser, finished: tuple[Path, Any], tmp_path: Path, evil: str
 ) -> None:
-    """A negative control of the browser's tests: unescaped text is noticed, and does not run."""
+    """A negative control of the browser's tests: unescaped text is noticed, and does nothing."""
     text = finished[0].read_text(encoding="utf-8")
-    broken = text.replace("<main>", "<main><script>document.title = 'ran'</script>", 1)
     path = tmp_path / "broken.html"
-    path.write_text(broken, encoding="utf-8")
+    path.write_text(text.replace("<main>", f"<main>{evil}", 1), encoding="utf-8")
     browser.open(path, 1200)
-    assert browser.js("document.title") != "ran"
+    browser.js("document.getElementById('evil') && document.getElementById('evil').click()")
+    assert browser.js("new Promise(done => setTimeout(() => done(document.title), 50))") != "ran"
+    assert browser.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.complaints() != []
 
 

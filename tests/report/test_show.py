@@ -21,24 +21,12 @@ from lm_eval_adaptive.errors import ModelError
 from lm_eval_adaptive.host.settings import HarnessSettings, make_candidates
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import ranking_from
-from lm_eval_adaptive.report.live import (
-    Clock,
-    ModelLine,
-    Picture,
-    Progress,
-    live_table,
-    plain_line,
-    short_names,
-    status,
-)
-from lm_eval_adaptive.report.show import (
-    expected_wrong,
-    groups_of,
-    harness_table,
-    possible_ranks,
-    sentence,
-    show_outcome,
-)
+from lm_eval_adaptive.report.live import Clock, Progress
+from lm_eval_adaptive.report.live_table import live_table, plain_line, status
+from lm_eval_adaptive.report.show import harness_table, show_outcome
+from lm_eval_adaptive.report.snapshot import ModelLine, Picture
+from lm_eval_adaptive.report.texts import short_names
+from lm_eval_adaptive.report.words import expected_wrong, groups_of, possible_ranks, sentence
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.loop import AdaptiveRun
 from tests.support import toy
@@ -532,7 +520,7 @@ def test_the_table_has_a_row_for_each_metric_and_for_models_that_were_not_asked(
 
 
 def test_a_ranking_without_a_bank_makes_no_condition_of_one():
-    ranking = made_ranking(2, bank={"response_model": "paired"})
+    ranking = made_ranking(2, bank={"sha256": "none"})
     assert expected_wrong(ranking) == "1 decided pair, of which 0.01 are expected to be wrong"
 
 

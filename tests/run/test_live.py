@@ -53,8 +53,8 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server():
-    sys.path.insert(0, str(toy.ROOT / "scripts"))
-    from run_records_models import WEIGHTS, Server
+    sys.path.insert(0, str(toy.ROOT / "scripts" / "start"))
+    from servers import WEIGHTS, Server
 
     running = Server(WEIGHTS["smollm2"]())
     yield f"http://127.0.0.1:{running.port}/v1"

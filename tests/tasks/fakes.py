@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from lm_eval.api.model import LM
 
+from lm_eval_adaptive.metrics.judging.reply import Reply
 from lm_eval_adaptive.metrics.spans import read_gold
 
 
@@ -106,7 +107,9 @@ def fake_verdict(messages, settings, sleep=None):
     text = messages[-1]["content"]
     answer = text.split("<answer>\n")[1].split("\n</answer>")[0]
     verified = text.split("Verified answers:\n- ")[1].split("\n")[0]
-    return f"Compared with the verified answer.\nScore: {1 + round(9 * overlap(answer, verified))}"
+    return Reply(
+        f"Compared with the verified answer.\nScore: {1 + round(9 * overlap(answer, verified))}"
+    )
 
 
 def install(monkeypatch, tmp_path):

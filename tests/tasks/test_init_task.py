@@ -11,6 +11,7 @@ import pytest
 from lm_eval_adaptive.cli.init_task import TaskWish, add_parser, init_task
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.metrics import METRICS
+from lm_eval_adaptive.metrics.judging.reply import Reply
 from tests.tasks import fakes
 
 ROWS = [
@@ -99,7 +100,7 @@ def test_metrics_of_this_package(place, metric, monkeypatch):
 
     def ask(messages, settings, sleep=None):
         seen.append(messages[-1]["content"])
-        return "Score: 6"
+        return Reply("Score: 6")
 
     monkeypatch.setattr("lm_eval_adaptive.metrics.judge.ask_server", ask)
     init_task(wish(metric=metric))

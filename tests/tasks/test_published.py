@@ -15,6 +15,7 @@ from lm_eval_adaptive.banks.calibrate import calibrate_from
 from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.host.find_tasks import tasks_folder
 from lm_eval_adaptive.metrics import METRICS, bertscore
+from lm_eval_adaptive.metrics.judging.reply import Reply
 from tests.support import toy
 from tests.tasks import documents, fakes
 from tests.tasks.conftest import CALIBRATION
@@ -162,7 +163,7 @@ class TestRawValues:
 
         def ask(messages, settings, sleep=None):
             seen.append(messages)
-            return "Repeats a known error.\nScore: 1"
+            return Reply("Repeats a known error.\nScore: 1")
 
         monkeypatch.setattr(judge, "ask_server", ask)
         doc = documents.truthfulqa_gen_adaptive()[1]
@@ -343,7 +344,9 @@ def test_unread_verdicts_leave_documents_out(local_tasks, task_logs, tmp_path, m
 
     def ask(messages, settings, sleep=None):
         silent = "owl of the river" in messages[-1]["content"]
-        return "I would rather not say." if silent else fakes.fake_verdict(messages, settings)
+        return (
+            Reply("I would rather not say.") if silent else fakes.fake_verdict(messages, settings)
+        )
 
     monkeypatch.setattr(judge, "ask_server", ask)
     found = simple_evaluate(

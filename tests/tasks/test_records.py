@@ -17,9 +17,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK_DIR = ROOT / "tasks" / "records"
-RUNS = ROOT / "scripts" / "records_runs"
+RUNS = ROOT / "scripts" / "make" / "records_runs"
 RUN_DIRS = sorted(path for path in RUNS.glob("*") if path.is_dir() and path.suffix != ".part")
-needs_runs = pytest.mark.skipif(not RUN_DIRS, reason="the logs of scripts/records_runs are absent")
+needs_runs = pytest.mark.skipif(
+    not RUN_DIRS, reason="the logs of scripts/make/records_runs are absent"
+)
 
 
 def load_module(path: Path) -> Any:
@@ -53,16 +55,16 @@ def load_task(directory: Path) -> Any:
 
 
 def test_documents_are_what_the_script_makes_byte_for_byte():
-    script = load_module(ROOT / "scripts" / "make_records_docs.py")
+    script = load_module(ROOT / "scripts" / "make" / "records_docs.py")
     for split, docs in script.make_documents().items():
         assert script.as_jsonl(docs) == (TASK_DIR / f"{split}.jsonl").read_bytes()
 
 
 def test_check_names_the_file_that_differs(tmp_path, monkeypatch, capsys):
-    script = load_module(ROOT / "scripts" / "make_records_docs.py")
+    script = load_module(ROOT / "scripts" / "make" / "records_docs.py")
     for split in ("test", "fewshot"):
         shutil.copy(TASK_DIR / f"{split}.jsonl", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["make_records_docs.py", "--check", "--output", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["records_docs.py", "--check", "--output", str(tmp_path)])
     assert script.main() == 0
     with (tmp_path / "fewshot.jsonl").open("a") as file:
         file.write("{}\n")
@@ -221,7 +223,7 @@ def test_logs_say_nothing_of_the_machine(run):
 
 @needs_runs
 def test_split_names_every_run_once_and_spans_qualities():
-    script = load_module(ROOT / "scripts" / "run_records_models.py")
+    script = load_module(ROOT / "scripts" / "make" / "records_models.py")
     split = json.loads((RUNS / "split.json").read_text(encoding="utf-8"))
     assert split == script.split()
     assert sorted(split["calibrate"] + split["rank"]) == [run.name for run in RUN_DIRS]
@@ -235,12 +237,12 @@ def test_split_names_every_run_once_and_spans_qualities():
 
 @needs_runs
 def test_readme_s_table_is_that_of_the_logs():
-    script = load_module(ROOT / "scripts" / "run_records_models.py")
+    script = load_module(ROOT / "scripts" / "make" / "records_models.py")
     assert (RUNS / "README.md").read_text(encoding="utf-8").endswith(f"\n\n{script.table()}\n")
 
 
 def test_cleaned_results_lose_machine_and_keep_scores():
-    script = load_module(ROOT / "scripts" / "run_records_models.py")
+    script = load_module(ROOT / "scripts" / "make" / "records_models.py")
     raw = {
         "results": {"records_to_text": {"rougeL,none": 0.25}},
         "pretty_env_info": "OS: Some Linux",

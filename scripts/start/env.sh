@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: one virtual environment per purpose, made once and reused.
+# Sourced by the shell scripts: one virtual environment per purpose, made once and reused.
 #
 #   environment NAME EXTRAS   makes .venv-NAME with this checkout and the extras, and activates it
 #
@@ -6,7 +6,7 @@
 
 environment() {
     local root dir stamp
-    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     if [ -n "${LMEVAL_ADAPTIVE_VENV:-}" ]; then
         # shellcheck disable=SC1091
         . "$LMEVAL_ADAPTIVE_VENV/bin/activate"

@@ -4,8 +4,8 @@ Each document is a small record (2 to 7 fields) with one English sentence that s
 Subjects, values and wordings come from the lists below, which were written for this project, and
 are combined by a random generator with a fixed seed::
 
-    python scripts/make_records_docs.py            # writes tasks/records/{test,fewshot}.jsonl
-    python scripts/make_records_docs.py --check    # exit code 1 if the files there differ
+    python scripts/make/records_docs.py            # writes tasks/records/{test,fewshot}.jsonl
+    python scripts/make/records_docs.py --check    # exit code 1 if the files there differ
 
 Only the standard library is used. ``random.Random`` seeded by an integer and its ``random()``
 keep their values across Python versions, so every draw is made from ``random()`` alone.
@@ -25,7 +25,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SEED = 20_260_113
-TASK_DIR = Path(__file__).resolve().parents[1] / "tasks" / "records"
+TASK_DIR = Path(__file__).resolve().parents[2] / "tasks" / "records"
 # How many records of each length a domain gets: 26 in all, so 12 domains give 312 documents.
 LENGTHS = (2,) * 4 + (3,) * 6 + (4,) * 6 + (5,) * 5 + (6,) * 3 + (7,) * 2
 # Lengths of the few-shot records, one domain each, in the order in which they are shown.

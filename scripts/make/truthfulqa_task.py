@@ -1,6 +1,6 @@
 """Write task files that run the harness's truthfulqa-multi generation tasks from local documents.
 
-    python scripts/make_truthfulqa_task.py OUTPUT_DIR [--documents DIR]
+    python scripts/make/truthfulqa_task.py OUTPUT_DIR [--documents DIR]
 
 The files keep the harness's task names, so that logs of the original tasks fit them; use them with
 ``--include_path OUTPUT_DIR``. The documents are optional data beside the repository
@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 LANGUAGES = ("en", "es")
-DOCUMENTS = Path(__file__).resolve().parents[2] / "shared" / "datasets" / "truthfulqa-multi"
+DOCUMENTS = Path(__file__).resolve().parents[3] / "shared" / "datasets" / "truthfulqa-multi"
 
 
 def task_file(language: str, documents: Path, harness_tasks: Path) -> str:
