@@ -10,14 +10,11 @@ import contextlib
 import hashlib
 import json
 import logging
-import random
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.draws import TASK_CODE, seed_everything
 from lm_eval_adaptive.host.environment import NULL_ANSWER
 from lm_eval_adaptive.host.settings import effective, folder_name
 from lm_eval_adaptive.host.task import (
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Filters and metrics were not written for threads: answers are awaited side by side, scored in
-# turn.
-_SCORING = threading.Lock()
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -315,7 +309,7 @@ class Candidate:
 
         if not instances:
             return
-        with _SCORING:
+        with TASK_CODE:  # answers are awaited side by side, scored in turn
             results = process_answers(task, instances)
         for instance, result in zip(instances, results, strict=True):
             prompt = instance.arguments[0]
@@ -330,19 +324,6 @@ class Candidate:
                 output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
                 counted=counted,
             )
-
-
-def seed_everything(seeds: Sequence[int | None], shift: int) -> None:
-    """Seed the generators that back ends draw from, as the harness does at its start."""
-    import sys
-
-    python, numpy_seed, torch_seed = seeds[:3]
-    if python is not None:
-        random.seed(python + shift)
-    if numpy_seed is not None:
-        np.random.seed(numpy_seed + shift)  # noqa: NPY002  the generator back ends use
-    if torch_seed is not None and "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(torch_seed + shift)
 
 
 def _first_line(error: BaseException) -> str:

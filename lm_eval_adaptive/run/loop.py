@@ -22,7 +22,7 @@ from lm_eval_adaptive.host.environment import (
     refuse_several_processes,
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
-from lm_eval_adaptive.host.task import TaskDocs, load_tasks
+from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
+    from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.contest import Contest
     from lm_eval_adaptive.run.play import Listener
@@ -153,14 +154,17 @@ class AdaptiveRun:
         """The contest on each task, in the user's order."""
         specs = [candidate.spec for candidate in self.candidates]
         size, seed = self._batch(), self.settings.seed[1] or 0
-        found: Opened = []
-        for name in resolve_tasks(manager, self.settings.tasks):
-            for task in load_tasks(manager, name):
-                if any(contest.task == task.config.task for _, contest in found):
-                    continue
-                docs = TaskDocs(task)
-                found.append((docs, open_contest(docs, self.adaptive, specs, size, seed)))
-        return found
+        names = resolve_tasks(manager, self.settings.tasks)
+        documents = open_documents(
+            manager,
+            names,
+            self.settings.seed,
+            self.candidates[0].prompt,
+            # Only the command line has the tracker that does so.
+            name_is_drawn=bool(self.command)
+            and all(draws_a_name(spec.model_args) for spec in specs),
+        )
+        return [(docs, open_contest(docs, self.adaptive, specs, size, seed)) for docs in documents]
 
     def _head(self, opened: Opened) -> RunHead:
         """What must be equal for a run to be resumed."""
