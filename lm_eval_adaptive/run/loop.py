@@ -27,6 +27,7 @@ from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
+from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
@@ -153,13 +154,18 @@ class AdaptiveRun:
         """The contest on each task, in the user's order."""
         specs = [candidate.spec for candidate in self.candidates]
         size, seed = self._batch(), self.settings.seed[1] or 0
-        found: Opened = []
+        tasks: dict[str, Any] = {}
         for name in resolve_tasks(manager, self.settings.tasks):
             for task in load_tasks(manager, name):
-                if any(contest.task == task.config.task for _, contest in found):
-                    continue
-                docs = TaskDocs(task)
-                found.append((docs, open_contest(docs, self.adaptive, specs, size, seed)))
+                tasks.setdefault(task.config.task, task)
+        banks = banks_by_task(self.adaptive.bank, list(tasks), self.adaptive.metrics)
+        adaptive = replace(self.adaptive, bank=banks)
+        refuse_idle_options(adaptive, self.candidates)
+        found: Opened = []
+        for task in tasks.values():
+            docs = TaskDocs(task)
+            found.append((docs, open_contest(docs, adaptive, specs, size, seed)))
+        refuse_idle_rules(adaptive, [contest for _, contest in found])
         return found
 
     def _head(self, opened: Opened) -> RunHead:
