@@ -22,6 +22,7 @@ from lm_eval_adaptive.host.settings import (
     CandidateSpec,
     HarnessSettings,
     make_candidates,
+    parse_mapping,
 )
 from lm_eval_adaptive.run.config import AdaptiveConfig
 
@@ -45,8 +46,21 @@ __all__ = [
     "simple_evaluate",
 ]
 
-# Keywords of ``lm_eval.simple_evaluate`` that would change which documents are asked.
-_REFUSED = frozenset({"limit", "samples", "predict_only", "cache_requests", "model", "model_args"})
+# Keywords of ``lm_eval.simple_evaluate`` that would change which documents are asked, or whose
+# meaning another argument has.
+_REFUSED = frozenset(
+    {
+        "limit", "samples", "predict_only", "cache_requests", "rewrite_requests_cache",
+        "delete_requests_cache", "check_integrity", "model", "model_args",
+    }
+)  # fmt: skip
+# Keywords that an adaptive run takes and cannot honour, with what holds in their place.
+_IDLE = {
+    "bootstrap_iters": "standard errors are those of the ranking",
+    "log_samples": "samples are always written",
+    "verbosity": "set LMEVAL_LOG_LEVEL",
+}
+_IDLE_UNLESS = {"bootstrap_iters": (100000, 0), "log_samples": (True,), "verbosity": (None,)}
 _SEEDS = ("random_seed", "numpy_random_seed", "torch_random_seed", "fewshot_random_seed")
 
 
@@ -63,11 +77,13 @@ def simple_evaluate(
     Args:
         models: Candidates: mappings ``{name, model, model_args, cost, gen_kwargs,
             apply_chat_template, system_instruction, batch_size, device}``, or specs.
-        tasks: Names of tasks, YAML paths or configurations.
+        tasks: Names of tasks, YAML paths, configurations, or task objects of the harness.
         adaptive: The adaptive options; defaults otherwise.
         resume: Folder of a run to go on with.
         **harness: Keywords of ``lm_eval.simple_evaluate`` (``num_fewshot``, ``gen_kwargs``,
-            ``apply_chat_template``, ``random_seed`` …), and ``output_path``, ``include_path``.
+            ``apply_chat_template``, ``random_seed``, ``task_manager``, ``evaluation_tracker`` …),
+            and ``output_path``, ``include_path``. Those that would choose documents are refused;
+            those that an adaptive run cannot honour are named in one line.
 
     Returns:
         ``{"results": {task: {model: harness results}}, "ranking": {task: ranking document},
@@ -80,13 +96,16 @@ def simple_evaluate(
     from lm_eval_adaptive.run.loop import AdaptiveRun
 
     register_all()
-    settings = _settings(tasks, harness)
+    given = dict(harness)
+    task_manager = given.pop("task_manager", None)
+    settings = _settings([tasks] if isinstance(tasks, str | dict) else tasks, given)
     entries = [asdict(each) if isinstance(each, CandidateSpec) else dict(each) for each in models]
     run = AdaptiveRun(
         make_candidates(entries, "models"),
         settings,
         adaptive or AdaptiveConfig(),
         resume=None if resume is None else Path(resume),
+        task_manager=task_manager,
     )
     outcome = perform(run)
     return {
@@ -105,8 +124,13 @@ def _settings(tasks: Sequence[Any], keywords: dict[str, Any]) -> HarnessSettings
         UsageError: A keyword is not known, or does not go with adaptive runs.
     """
     for name in sorted(_REFUSED & keywords.keys()):
-        raise UsageError(f"adaptive runs do not take {name}; see the README on what is asked")
-    given = dict(keywords)
+        if keywords[name] not in (None, False, {}, ""):
+            raise UsageError(f"adaptive runs do not take {name}; see the README on what is asked")
+    given = {key: value for key, value in keywords.items() if key not in _REFUSED}
+    _say_what_is_idle(given)
+    _take_tracker(given)
+    for name in ("gen_kwargs", "metadata"):
+        given[name] = parse_mapping(given.pop(name, None), name)
     seeds = tuple(
         given.pop(name, default) for name, default in zip(_SEEDS, DEFAULT_SEEDS, strict=True)
     )
@@ -117,6 +141,33 @@ def _settings(tasks: Sequence[Any], keywords: dict[str, Any]) -> HarnessSettings
             f"unknown keyword(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}"
         )
     return replace(HarnessSettings(**given), tasks=tuple(tasks), seed=seeds)
+
+
+def _say_what_is_idle(given: dict[str, Any]) -> None:
+    """Take keywords away that an adaptive run cannot honour, and say so in one line."""
+    idle = {name: given.pop(name) for name in _IDLE if name in given}
+    told = [
+        f"{name} ({_IDLE[name]})" for name, value in idle.items() if value not in _IDLE_UNLESS[name]
+    ]
+    if told:
+        log.warning("without effect in an adaptive run: %s", ", ".join(told))
+
+
+def _take_tracker(given: dict[str, Any]) -> None:
+    """``evaluation_tracker``: its folder is the run's; every model gets a tracker of its own.
+
+    Raises:
+        UsageError: It pushes to the hub, for which its arguments are needed.
+    """
+    tracker = given.pop("evaluation_tracker", None)
+    if tracker is None:
+        return
+    if getattr(tracker, "push_results_to_hub", False) or tracker.push_samples_to_hub:
+        raise UsageError(
+            "an evaluation_tracker that pushes to the hub serves one model; give its arguments as "
+            "hf_hub_log_args, and every model gets one"
+        )
+    given.setdefault("output_path", tracker.output_path)
 
 
 def perform(run: AdaptiveRun) -> RunOutcome:

@@ -73,3 +73,73 @@ def test_trackers_are_told_last(tmp_path, monkeypatch):
     monkeypatch.setattr(trackers, "track", lambda settings, outcome: told.append(outcome))
     api.perform(Ran(tmp_path))
     assert told == [RunOutcome(tmp_path, report=tmp_path / "report.html")]
+
+
+def test_every_keyword_of_the_harness_is_taken_or_refused():
+    """A new keyword of the harness fails here until someone decides what becomes of it."""
+    import inspect
+
+    from lm_eval import simple_evaluate
+
+    names = set(inspect.signature(simple_evaluate).parameters)
+    taken = set(HarnessSettings.__dataclass_fields__) | set(api._SEEDS) | set(api._IDLE)
+    taken |= {"task_manager", "evaluation_tracker"}
+    assert names <= taken | api._REFUSED, sorted(names - taken - api._REFUSED)
+    assert not taken & api._REFUSED
+
+
+def test_keywords_at_their_defaults_are_as_good_as_none():
+    """A call that spells out the harness's defaults is the call without them."""
+    import inspect
+
+    from lm_eval import simple_evaluate
+
+    defaults = {
+        name: each.default
+        for name, each in inspect.signature(simple_evaluate).parameters.items()
+        if each.default is not each.empty
+        and name not in {"tasks", "fewshot_as_multiturn", "task_manager"}
+    }
+    assert api._settings(["t"], defaults) == api._settings(["t"], {})
+
+
+def test_what_cannot_be_honoured_is_said_in_one_line(caplog):
+    given = {"bootstrap_iters": 500, "log_samples": False, "verbosity": "DEBUG"}
+    settings = api._settings(["t"], {**given, "gen_kwargs": "temperature=0.5"})
+    assert settings.gen_kwargs == {"temperature": 0.5}
+    (record,) = caplog.records
+    assert all(name in record.getMessage() for name in given)
+
+
+def test_task_objects_and_the_caller_s_task_manager(tmp_path):
+    """As ``lm_eval.evaluate`` takes them; a tracker's folder is the run's."""
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+
+    from tests.host import small
+
+    small.register()
+    folder = tmp_path / "tasks"
+    small.write_task(folder, "", name="first")
+    path = small.write_task(folder, "", name="second")
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    objects = list(manager.load([small.config_of(path)])["tasks"].values())
+    models = [{"name": str(miss), "model": "word", "model_args": {"miss": miss}} for miss in (0, 2)]
+    found = api.simple_evaluate(
+        models,
+        [*objects, "first"],
+        api.AdaptiveConfig(bank="none", items_per_model=6, min_items=2),
+        task_manager=manager,
+        evaluation_tracker=EvaluationTracker(output_path=str(tmp_path / "out")),
+    )
+    assert list(found["ranking"]) == ["second", "first"]
+    assert found["output_path"] == tmp_path / "out"
+    assert [each["model"] for each in found["ranking"]["second"]["ranking"]] == ["0", "2"]
+
+
+def test_a_tracker_that_pushes_is_refused_with_the_way_to_do_it():
+    class Pushing:
+        push_results_to_hub, push_samples_to_hub, output_path = True, False, "out"
+
+    with pytest.raises(UsageError, match="hf_hub_log_args"):
+        api.simple_evaluate([], ["t"], evaluation_tracker=Pushing())

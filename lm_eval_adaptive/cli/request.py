@@ -7,12 +7,14 @@ the candidates, the banks. It imports the options' classes inside functions.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_eval_adaptive.cli.harness_options import refuse_options
 from lm_eval_adaptive.cli.run_options import CANDIDATES
 from lm_eval_adaptive.errors import UsageError
 
@@ -20,17 +22,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
     from lm_eval_adaptive.run.config import AdaptiveConfig
 
-# Options of the harness that would change which documents are asked, with the reason to refuse.
-_REFUSED = {
-    "limit": "it cuts the documents an adaptive run chooses from; use --max_items",
-    "samples": "it fixes the documents that an adaptive run chooses; use plain lm-eval for that",
-    "predict_only": "an adaptive run needs every answer's score to choose the next document",
-    "cache_requests": (
-        "the harness's request cache does not know which documents were chosen and would serve "
-        "wrong prompts; use --use_cache, which caches answers"
-    ),
-    "check_integrity": "it tests the harness's own checkout; use `validate`",
-}
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,12 @@ def read_request(namespace: argparse.Namespace) -> Request:
         UsageError: Something in it is wrong.
     """
     options, harness = _split(namespace)
-    settings = _harness_settings(namespace, harness)
-    return Request(_read_candidates(namespace, options), settings, _adaptive_config(options))
+    settings = replace(
+        _harness_settings(namespace, harness),
+        generation_only=bool(options.get("generation_only", False)),
+    )
+    candidates = _read_candidates(namespace, options, harness)
+    return Request(candidates, settings, _adaptive_config(options))
 
 
 def own_keys() -> set[str]:
@@ -69,6 +65,7 @@ def own_keys() -> set[str]:
         "model_name",
         "model_cost",
         "resume",
+        "generation_only",
         CANDIDATES,
     }
 
@@ -113,9 +110,9 @@ def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) 
 
     from lm_eval_adaptive.host.settings import HarnessSettings
 
-    for name, reason in _REFUSED.items():
-        if getattr(namespace, name, None) or from_file.get(name):
-            raise UsageError(f"--{name} does not go with --adaptive: {reason}")
+    own = {*own_keys(), "command", "func"}
+    refuse_options({key: value for key, value in vars(namespace).items() if key not in own})
+    refuse_options(from_file)
     plain = argparse.Namespace(
         **{key: value for key, value in vars(namespace).items() if key not in own_keys()}
     )
@@ -136,12 +133,41 @@ def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) 
         except (ValueError, TypeError, FileNotFoundError) as error:
             raise UsageError(" ".join(str(error).split())) from error
     tasks = config.tasks.split(",") if isinstance(config.tasks, str) else list(config.tasks)
-    known = {each.name for each in fields(HarnessSettings)} - {"tasks", "seed"}
+    known = {each.name for each in fields(HarnessSettings)}
+    known -= {"tasks", "seed", "generation_only"}
     values = {name: getattr(config, name) for name in known}
     if getattr(namespace, "device", None) is None and "device" not in from_file:
         values["device"] = config.device
-    seeds = tuple(config.seed) if config.seed else (None,) * 4
+    if config.verbosity:
+        os.environ.setdefault("LMEVAL_LOG_LEVEL", str(config.verbosity).upper())
+    seeds = _seeds(config.seed)
     return HarnessSettings(tasks=tuple(tasks), seed=seeds, **values)
+
+
+def _seeds(given: Any) -> tuple[int | None, ...]:
+    """A seed for each generator: a file may hold one for all, which 0.4.12 leaves as it is.
+
+    Raises:
+        UsageError: They are no whole numbers, or neither one nor four.
+    """
+    from lm_eval_adaptive.host.settings import DEFAULT_SEEDS
+
+    if given is None:
+        return (None,) * 4
+    if isinstance(given, str):
+        given = [None if each.strip().lower() == "none" else each for each in given.split(",")]
+    values = list(given) if isinstance(given, list | tuple) else [given]
+    values = values * 4 if len(values) == 1 else [*values, *DEFAULT_SEEDS[len(values) :]]
+    try:
+        found = tuple(None if each is None else int(each) for each in values)
+    except (TypeError, ValueError):
+        found = ()
+    if len(found) != len(DEFAULT_SEEDS):
+        raise UsageError(
+            "--seed takes a whole number, or four for random, numpy, torch and few-shot draws, "
+            f"None for no seed; got {given!r}"
+        )
+    return found
 
 
 class _silent_stdout:  # noqa: N801  used as a with-statement
@@ -156,8 +182,49 @@ class _silent_stdout:  # noqa: N801  used as a with-statement
         sys.stdout = self._stdout
 
 
+def _model_of_file(
+    namespace: argparse.Namespace, from_file: dict[str, Any], opened: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """``model:`` and ``model_args:`` of a ``--config`` file, under what the command line says.
+
+    As in a plain run the command line goes before the file: a ``--model`` takes the place of the
+    file's, a ``--model_args`` that of its arguments.
+
+    Returns:
+        The candidates opened.
+    """
+    from lm_eval_adaptive.host.settings import parse_mapping
+
+    where = f"--config {getattr(namespace, 'config', None)}"
+    kind = from_file.get("model")
+    arguments = parse_mapping(from_file.get("model_args"), f"{where}, model_args")
+    if not kind and not arguments:
+        return opened
+    if not opened:
+        given = namespace.model_args
+        return [{"model": kind or "hf", "model_args": dict(given or arguments)}]
+    left_out = [f"model: {kind}"] if kind else []
+    if len(opened) == 1 and not namespace.model_args:
+        return (
+            [{**opened[0], "model_args": arguments}]
+            if not left_out
+            else _told(where, left_out, [{**opened[0], "model_args": arguments}])
+        )
+    return _told(where, [*left_out, *(["model_args:"] if arguments else [])], opened)
+
+
+def _told(where: str, left_out: list[str], opened: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    log.warning(
+        "%s: %s gives way to the models on the command line; to rank them together list all under "
+        "models: in the file",
+        where,
+        " and ".join(left_out),
+    )
+    return opened
+
+
 def _read_candidates(
-    namespace: argparse.Namespace, options: dict[str, Any]
+    namespace: argparse.Namespace, options: dict[str, Any], from_file: dict[str, Any]
 ) -> tuple[CandidateSpec, ...]:
     from lm_eval_adaptive.host.settings import make_candidates
 
@@ -173,6 +240,7 @@ def _read_candidates(
             f"--model_args {early[0]}=… belongs to the --model before it, and there is none; write "
             "--model M --model_args … for each"
         )
+    opened = _model_of_file(namespace, from_file, opened)
     if not opened and everywhere:
         opened = [{"model": "hf", "model_args": everywhere}]
     where = "the command line"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.records.outcome import RunOutcome
 
 
@@ -79,8 +80,29 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
             )
         )
     show_outcome(outcome)
+    _show_on_request(asked.settings, outcome)
     _raise_for_lost_models(outcome)
     return 0
+
+
+def _show_on_request(settings: HarnessSettings, outcome: RunOutcome) -> None:
+    """``--write_out`` and ``--show_config``: a prompt as it was sent, and the results whole."""
+    import json
+
+    from lm_eval.utils import handle_non_serializable
+
+    for name, task in outcome.tasks.items():
+        for model, results in task.results.items():
+            samples = results.get("samples", {}).get(name, [])
+            if settings.write_out and samples:
+                first = samples[0]
+                print(f"\n{name}, {model}, document {first['doc_id']}:\n{first['arguments'][0][0]}")
+                print(f"(end of prompt; target: {first['target']})")
+            if settings.show_config and results:
+                plain = {key: value for key, value in results.items() if key != "samples"}
+                print(
+                    json.dumps(plain, indent=2, default=handle_non_serializable, ensure_ascii=False)
+                )
 
 
 def _refuse_another_folder(namespace: argparse.Namespace, resume: str | None) -> None:
@@ -90,7 +112,9 @@ def _refuse_another_folder(namespace: argparse.Namespace, resume: str | None) ->
         UsageError: ``--output_path`` names another folder.
     """
     output = getattr(namespace, "output_path", None)
-    if resume is None or output is None or Path(output).resolve() == Path(resume).resolve():
+    from lm_eval_adaptive.host.settings import run_folder
+
+    if resume is None or output is None or run_folder(output).resolve() == Path(resume).resolve():
         return
     raise UsageError(
         f"--output_path {output} has no effect with --resume {resume}: the run goes on in its own "

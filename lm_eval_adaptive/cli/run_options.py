@@ -113,6 +113,12 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
     _add_measure(own)
     _add_rules(own)
     own.add_argument(
+        "--generation_only",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="Of groups and patterns, leave out the tasks that generate no text, and say which",
+    )
+    own.add_argument(
         "--resume",
         default=argparse.SUPPRESS,
         metavar="<dir>",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import json
 import logging
 from dataclasses import dataclass
@@ -175,9 +176,13 @@ class Candidate:
         from lm_eval.api.registry import get_model
 
         log.info("loading %s (%s)", self.name, self.spec.model)
+        kind = get_model(self.spec.model)
+        arguments = dict(self.spec.model_args)
+        if self.settings.trust_remote_code and _takes(kind, "trust_remote_code"):
+            arguments.setdefault("trust_remote_code", True)  # as the harness's command line does
         try:
-            lm = get_model(self.spec.model).create_from_arg_obj(
-                dict(self.spec.model_args),
+            lm = kind.create_from_arg_obj(
+                arguments,
                 {
                     "batch_size": self.settings.batch_size,
                     "max_batch_size": self.settings.max_batch_size,
@@ -191,6 +196,7 @@ class Candidate:
                 f"model {self.name} ({self.spec.model}) does not load: {_first_line(error)}; check "
                 "its --model_args"
             ) from error
+        _detect_batch_size_once(lm)
         if lm.world_size > 1:
             raise UsageError(
                 f"model {self.name} runs on {lm.world_size} processes; adaptive runs take one "
@@ -324,6 +330,29 @@ class Candidate:
                 output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
                 counted=counted,
             )
+
+
+def _takes(kind: Any, name: str) -> bool:
+    """Whether a model's constructor takes an argument."""
+    parameters = inspect.signature(kind.__init__).parameters.values()
+    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def _detect_batch_size_once(lm: Any) -> None:
+    """Have ``--batch_size auto`` try sizes once for a model, not anew in every round."""
+    detect = getattr(lm, "_detect_batch_size", None)
+    if detect is None:
+        return
+    found: list[Any] = []
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:  # for given requests, which rank tests of likelihood ask for
+            return detect(*args, **kwargs)
+        if not found:
+            found.append(detect())
+        return found[0]
+
+    lm._detect_batch_size = once  # noqa: SLF001  no public way to set what auto finds
 
 
 def _first_line(error: BaseException) -> str:

@@ -48,21 +48,26 @@ def make_task_manager(settings: HarnessSettings) -> Any:
     manager = TaskManager(
         include_path=paths, include_defaults=False, metadata=dict(settings.metadata)
     )
-    if all(name in manager.all_tasks or name.endswith((".yaml", ".yml")) for name in names):
+    if all(name in manager.all_tasks or _is_file_or_folder(name) for name in names):
         return manager
     return TaskManager(include_path=paths, metadata=dict(settings.metadata))
 
 
+def _is_file_or_folder(name: str) -> bool:
+    return name.endswith((".yaml", ".yml")) or Path(name).is_dir()
+
+
 def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
-    """Task names, files and patterns as a list of single tasks, in the user's order.
+    """Task names, files, folders and patterns, in any mix, in the user's order and each once.
+
+    As in the harness a name goes before a folder of that name, and a folder stands for the YAML
+    files in it; those that are no task of their own (templates, groups) are passed over.
 
     Raises:
         UsageError: A name is unknown; the message names near ones.
     """
     import difflib
     from glob import glob
-
-    from lm_eval.tasks._yaml_loader import load_yaml
 
     found: list[Any] = []
     for task in tasks:
@@ -73,13 +78,12 @@ def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
             files = sorted(glob(task))  # noqa: PTH207  a pattern may be absolute
             if not files:
                 raise UsageError(f"no task file {task}")
-            for file in files:
-                config = load_yaml(str(Path(file).resolve()), resolve_func=True)
-                metadata = dict(config.get("metadata") or {})
-                config["metadata"] = {**metadata, "config_source": str(Path(file).resolve())}
-                found.append(config)
+            _add(found, [_config_of(Path(file)) for file in files])
             continue
         matches = manager.match_tasks([task])
+        if not matches and Path(task).is_dir():
+            _add(found, _tasks_in(Path(task)))
+            continue
         if not matches:
             near = difflib.get_close_matches(task, manager.all_tasks, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else "`ls tasks` lists them"
@@ -87,4 +91,56 @@ def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
         found.extend(match for match in matches if match not in found)
     if not found:
         raise UsageError("name a task with --tasks")
+    return found
+
+
+def _add(found: list[Any], configs: Sequence[dict[str, Any]]) -> None:
+    """Add tasks of files that are not there yet: a folder and a pattern may name one twice."""
+    there = {_source(each) for each in found if isinstance(each, dict)}
+    found.extend(config for config in configs if _source(config) not in there)
+
+
+def _source(config: dict[str, Any]) -> str:
+    return str((config.get("metadata") or {}).get("config_source"))
+
+
+def _config_of(file: Path) -> dict[str, Any]:
+    """A task's configuration, its functions imported.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    path = file.resolve()
+    try:
+        config = dict(load_yaml(str(path), resolve_func=True))
+    except Exception as error:  # what a YAML's functions import may raise anything
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"task file {file} cannot be read: {type(error).__name__}: {reason}"
+        ) from error
+    metadata = dict(config.get("metadata") or {})
+    config["metadata"] = {**metadata, "config_source": str(path)}
+    return config
+
+
+def _tasks_in(folder: Path) -> list[dict[str, Any]]:
+    """The tasks whose YAML files lie in a folder.
+
+    Raises:
+        UsageError: There are none, or one cannot be read.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found = []
+    for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        try:
+            is_task = isinstance(load_yaml(str(file), resolve_func=False).get("task"), str)
+        except Exception:  # noqa: BLE001  read as a task below, where the reason is told
+            is_task = True
+        if is_task:
+            found.append(_config_of(file))
+    if not found:
+        raise UsageError(f"--tasks {folder}: the folder holds no YAML file of a task")
     return found

@@ -7,6 +7,7 @@ own. Nothing is loaded here.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -52,7 +53,8 @@ class CandidateSpec:
 class HarnessSettings:
     """The harness's own options that an adaptive run honours, under the harness's names.
 
-    Attributes: as in ``lm_eval.simple_evaluate`` and ``lm-eval run --help``.
+    Attributes: as in ``lm_eval.simple_evaluate`` and ``lm-eval run --help``; ``generation_only`` is
+    this package's: tasks that generate no text are left out instead of refused.
     """
 
     tasks: tuple[Any, ...] = ()
@@ -72,10 +74,12 @@ class HarnessSettings:
     write_out: bool = False
     show_config: bool = False
     confirm_run_unsafe_code: bool = False
+    trust_remote_code: bool = False
     wandb_args: dict[str, Any] = field(default_factory=dict)
     wandb_config_args: dict[str, Any] = field(default_factory=dict)
     trackio_args: dict[str, Any] = field(default_factory=dict)
     hf_hub_log_args: dict[str, Any] = field(default_factory=dict)
+    generation_only: bool = False
 
 
 _NAME_KEYS = ("peft", "delta", "pretrained", "model", "path", "engine", "samples")
@@ -214,6 +218,39 @@ def parse_mapping(value: object, where: str) -> dict[str, Any]:
         except ValueError as error:
             raise UsageError(f"{where}: {error}; write key=value,key2=value2") from error
     raise UsageError(f"{where}: expected key=value pairs or a mapping, got {type(value).__name__}")
+
+
+def shared_model_args(specs: Sequence[CandidateSpec]) -> dict[str, Any]:
+    """Model arguments that all models have alike: the harness tells tasks of them as metadata.
+
+    A task whose documents depend on the model (RULER cuts them by its tokenizer) has the plain
+    run's where the models agree; where they do not, ``--metadata`` says what holds for all.
+    """
+    first, *others = [spec.model_args for spec in specs]
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in each and each[key] == value for each in others)
+    }
+
+
+def hub_arguments(settings: HarnessSettings) -> dict[str, Any]:
+    """``--hf_hub_log_args`` with the token of the environment, as the harness's command has it."""
+    given = dict(settings.hf_hub_log_args)
+    token = os.environ.get("HF_TOKEN")
+    if token and (given.get("push_results_to_hub") or given.get("push_samples_to_hub")):
+        given.setdefault("token", token)
+    return given
+
+
+def run_folder(output_path: str | Path) -> Path:
+    """Where a run writes: the harness takes a folder, or a path to a ``.json`` file.
+
+    >>> str(run_folder("runs/first.json"))
+    'runs/first'
+    """
+    path = Path(output_path)
+    return path.with_suffix("") if path.suffix == ".json" else path
 
 
 def folder_name(name: str) -> str:

@@ -167,8 +167,18 @@ class ServedDocs(RememberedTexts):
         return dict(self.recorded.get((self._ids[id(doc)], str(self._iterating)), {}))
 
 
-def load_tasks(task_manager: Any, names: Sequence[str | dict[str, Any]]) -> list[Any]:
+def load_tasks(
+    task_manager: Any, names: Sequence[Any], *, generation_only: bool = False
+) -> tuple[list[Any], list[str]]:
     """The generation tasks of some names, each once: a name may be a group's or a tag's.
+
+    Args:
+        task_manager: The harness's task manager.
+        names: Names, configurations or task objects.
+        generation_only: Leave out tasks that do not generate text.
+
+    Returns:
+        The tasks; and those left out, with their kind.
 
     Raises:
         TaskError: One does not load, or a task of it does not generate text.
@@ -183,13 +193,25 @@ def load_tasks(task_manager: Any, names: Sequence[str | dict[str, Any]]) -> list
     else:
         _as_the_harness_logs(loaded, task_manager)
         tasks = {task.config.task: task for task in loaded["tasks"].values()}
-    for task in tasks.values():
-        if task.OUTPUT_TYPE != "generate_until":
-            raise TaskError(
-                f"task {task.config.task} has output_type {task.OUTPUT_TYPE}; adaptive runs take "
-                "generate_until tasks"
-            )
-    return list(tasks.values())
+    others = [
+        f"{name} ({task.OUTPUT_TYPE})"
+        for name, task in tasks.items()
+        if task.OUTPUT_TYPE != "generate_until"
+    ]
+    found = [task for task in tasks.values() if task.OUTPUT_TYPE == "generate_until"]
+    if others and not (found and generation_only):
+        raise TaskError(_no_generation(others, len(found)))
+    return found, others
+
+
+def _no_generation(others: Sequence[str], rest: int) -> str:
+    many = len(others) > 1
+    told = f"{', '.join(others[:5])}{' …' if len(others) > 5 else ''}"
+    remedy = f"; --generation_only goes on with the {rest} that do" if rest else ""
+    return (
+        f"{f'{len(others)} tasks do' if many else 'a task does'} not generate text: {told}; "
+        f"adaptive runs take tasks of output_type generate_until{remedy}"
+    )
 
 
 def _loaded_alone(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
@@ -217,15 +239,17 @@ def load_task(task_manager: Any, name: str | dict[str, Any]) -> Any:
     Raises:
         TaskError: It is no single task, does not load, or does not generate text.
     """
-    tasks = load_tasks(task_manager, [name])
+    tasks, _ = load_tasks(task_manager, [name])
     if len(tasks) != 1:
         parts = ", ".join(sorted(task.config.task for task in tasks))
         raise TaskError(f"{_label(name)} is a group of tasks ({parts}); name one of them")
     return tasks[0]
 
 
-def _label(name: str | dict[str, Any]) -> str:
-    return name if isinstance(name, str) else str(name.get("task", "(inline)"))
+def _label(name: Any) -> str:
+    if isinstance(name, dict):
+        return str(name.get("task", "(inline)"))
+    return name if isinstance(name, str) else str(getattr(name, "task_name", type(name).__name__))
 
 
 def _first_line(error: BaseException) -> str:
@@ -336,6 +360,7 @@ def open_documents(
     settings: PromptSettings,
     *,
     name_is_drawn: bool = False,
+    generation_only: bool = False,
 ) -> list[TaskDocs]:
     """The documents of a run's tasks, as a plain run under the same seeds has them.
 
@@ -349,6 +374,7 @@ def open_documents(
         settings: The few-shot settings that all models share.
         name_is_drawn: Whether plain runs of the models draw a name for each, see
             :func:`draws_a_name`.
+        generation_only: See :func:`load_tasks`; what is left out stands in the notices.
 
     Raises:
         TaskError: See :func:`load_tasks`.
@@ -356,11 +382,13 @@ def open_documents(
     seed_everything(seeds)
     found = []
     with fresh_draws():
-        tasks = load_tasks(task_manager, names)
+        tasks, others = load_tasks(task_manager, names, generation_only=generation_only)
         if name_is_drawn:
             _draw_a_name()
         for task in tasks:
             docs = TaskDocs(task)
+            if others:
+                docs.notices.append(f"left out, they generate no text: {', '.join(others)}")
             found.append(docs)
             end = docs.draws(settings).end
             if end is not None:

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.host.settings import hub_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,9 +52,29 @@ def check_trackers(settings: HarnessSettings) -> None:
                 "ranking, which cannot share an id; use group= and name="
             )
 
+    _check_hub(settings)
+
+
+def _check_hub(settings: HarnessSettings) -> None:
+    """Refuse what the harness's tracker would refuse after everything is paid for.
+
+    Raises:
+        UsageError: An argument is unknown, or there is no token to push with.
+    """
+    if not settings.hf_hub_log_args:
+        return
+    from lm_eval.loggers import EvaluationTracker
+
+    try:
+        EvaluationTracker(**{**hub_arguments(settings), "output_path": "."})
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"--hf_hub_log_args: {reason}") from error
+
 
 def track(settings: HarnessSettings, outcome: RunOutcome) -> None:
     """Log the results of every model, then the ranking, to the trackers that were asked for."""
+    _card(settings, outcome)
     for wanted, name, log_all in (
         (settings.wandb_args, "W&B", _to_wandb),
         (settings.trackio_args, "Trackio", _to_trackio),
@@ -69,6 +90,23 @@ def track(settings: HarnessSettings, outcome: RunOutcome) -> None:
                     " ".join(str(error).split()),
                     outcome.output_path,
                 )
+
+
+def _card(settings: HarnessSettings, outcome: RunOutcome) -> None:
+    """Renew the card of the hub's repository once, after all tasks, as the harness does."""
+    given = hub_arguments(settings)
+    if not (given.get("push_results_to_hub") or given.get("push_samples_to_hub")):
+        return
+    from lm_eval.loggers import EvaluationTracker
+
+    try:
+        tracker = EvaluationTracker(**{**given, "output_path": str(outcome.output_path)})
+        tracker.recreate_metadata_card()
+    except Exception as error:  # noqa: BLE001  a card must not cost a run its result
+        reason = " ".join(str(error).split())
+        log.warning(
+            "the card of the hub's repository is not renewed (%s: %s)", type(error).__name__, reason
+        )
 
 
 def _names(given: Mapping[str, Any], outcome: RunOutcome, part: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from lm_eval_adaptive.host.environment import (
     refuse_several_processes,
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
+from lm_eval_adaptive.host.settings import run_folder, shared_model_args
 from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
@@ -70,6 +71,7 @@ class AdaptiveRun:
         resume: Folder of the run to go on with, None for a new one.
         command: The command line, kept in the journal.
         listener: Called after every round and at each task's end, for progress.
+        task_manager: The harness's, where the caller has one; else it is made.
     """
 
     def __init__(
@@ -81,13 +83,15 @@ class AdaptiveRun:
         resume: Path | None = None,
         command: Sequence[str] = (),
         listener: Listener | None = None,
+        task_manager: Any = None,
     ) -> None:
         self.settings = settings
         self.adaptive = adaptive
         self.resume = resume
         self.command = list(command)
-        self.output_path = resume or Path(settings.output_path or default_output_path())
+        self.output_path = resume or run_folder(settings.output_path or default_output_path())
         self.candidates = [Candidate(spec, settings) for spec in candidates]
+        self._task_manager = task_manager
         self._listen: Listener = listener or (lambda contest, event: None)
         self._pool = Pool(adaptive.resident)
         self.pause = FIRST_PAUSE
@@ -102,7 +106,7 @@ class AdaptiveRun:
         with quiet_harness(), null_answers_told_apart():
             for candidate in self.candidates:
                 candidate.check()
-            manager = make_task_manager(self.settings)
+            manager = self._task_manager or self._make_task_manager()
             opened = self._open(manager)
             head = self._head(opened)
             journal, held = (
@@ -138,6 +142,12 @@ class AdaptiveRun:
                 raise
             raise type(error)(f"{error}; {saved}: mend the cause and go on with {again}") from error
 
+    def _make_task_manager(self) -> Any:
+        """The harness's, told of the model arguments that all models share, as a plain run's is."""
+        shared = shared_model_args([candidate.spec for candidate in self.candidates])
+        metadata = {**shared, **self.settings.metadata}
+        return make_task_manager(replace(self.settings, metadata=metadata))
+
     def _batch(self) -> int:
         """Items asked of a model at once at the least: what its back end takes in one go.
 
@@ -164,6 +174,7 @@ class AdaptiveRun:
             # Only the command line has the tracker that does so.
             name_is_drawn=bool(self.command)
             and all(draws_a_name(spec.model_args) for spec in specs),
+            generation_only=self.settings.generation_only,
         )
         tasks = [docs.name for docs in documents]
         banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)

@@ -7,19 +7,25 @@ inside functions, the harness. It computes nothing about models: numbers come fr
 from __future__ import annotations
 
 import copy
+import logging
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import ModelError
-from lm_eval_adaptive.host.settings import folder_name
+from lm_eval_adaptive.host.settings import folder_name, hub_arguments
 from lm_eval_adaptive.records.journal import NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from lm_eval_adaptive.host.candidate import Candidate
     from lm_eval_adaptive.records.ranking import RankingDocument
     from lm_eval_adaptive.run.contest import Contest
+
+
+log = logging.getLogger(__name__)
 
 
 def recorded_lm(candidate: Candidate, responses: dict[int, tuple[str, ...]]) -> Any:
@@ -126,7 +132,7 @@ def _stock_call(
     from lm_eval.loggers import EvaluationTracker
 
     settings = candidate.settings
-    tracker = EvaluationTracker(**{**settings.hf_hub_log_args, "output_path": str(output_path)})
+    tracker = EvaluationTracker(**{**hub_arguments(settings), "output_path": str(output_path)})
     seeds = settings.seed
     results = simple_evaluate(
         model=recorded_lm(candidate, responses),
@@ -167,8 +173,9 @@ def _write(
     samples = results.pop("samples")
     # The tracker turns answers into text in place; the caller gets them as they were.
     kept = copy.deepcopy(samples)
-    tracker.save_results_aggregated(results=results, samples=samples)
-    tracker.save_results_samples(task_name=name, samples=samples[name])
+    with _saying_what_was_not_pushed(tracker):
+        tracker.save_results_aggregated(results=results, samples=samples)
+        tracker.save_results_samples(task_name=name, samples=samples[name])
     folder = output_path / folder_name(candidate.name)
     date_id = getattr(tracker, "date_id", "")
     files = [folder / f"results_{date_id}.json", folder / f"samples_{name}_{date_id}.jsonl"]
@@ -181,6 +188,34 @@ def _write(
             )
     results["samples"] = kept
     return files
+
+
+@contextmanager
+def _saying_what_was_not_pushed(tracker: Any) -> Iterator[None]:
+    """Say why a push to the hub failed: the tracker keeps its errors to itself."""
+    if not (tracker.push_results_to_hub or tracker.push_samples_to_hub):
+        yield
+        return
+    said: list[str] = []
+    keeper = logging.Handler(logging.INFO)
+    keeper.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    theirs = logging.getLogger("lm_eval.loggers.evaluation_tracker")
+    level = theirs.level
+    theirs.addHandler(keeper)
+    theirs.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        theirs.setLevel(level)
+        theirs.removeHandler(keeper)
+    for what, reason in zip(said, [*said[1:], ""], strict=True):
+        if what.startswith("Could not"):
+            log.warning(
+                "pushing to the hub failed (%s: %s); all files are in %s",
+                what,
+                " ".join(reason.split()),
+                tracker.output_path,
+            )
 
 
 def _put_estimates(results: dict[str, Any], document: RankingDocument, model: str) -> None:

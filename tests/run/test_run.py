@@ -516,10 +516,10 @@ def test_repeats_are_asked_and_paid(toy_bank, tmp_path, monkeypatch):
 
     load = module.load_tasks
 
-    def thrice(manager, names):
-        (task,) = load(manager, names)
+    def thrice(manager, names, **options):
+        (task,), others = load(manager, names, **options)
         task.set_config("repeats", 3)
-        return [task]
+        return [task], others
 
     monkeypatch.setattr(module, "load_tasks", thrice)
     found = run(toy_bank, tmp_path, items_per_model=2, min_items=2)
