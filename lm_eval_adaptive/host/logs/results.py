@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.host.logs.files import SamplesFile, stem_of
 from lm_eval_adaptive.host.logs.records import TaskFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from lm_eval_adaptive.host.logs.files import SamplesFile
 
 # The order in which the harness looks for a model's name in its arguments.
 _NAME_ARGUMENTS = ("peft", "delta", "pretrained", "model", "path", "engine")
@@ -96,21 +95,23 @@ def read_results(entry: SamplesFile) -> RunResults:
 
 
 def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
-    folder = entry.path.parent
-    if entry.date:
-        candidates = sorted(
-            other
-            for other in folder.glob(f"*_{entry.date}.json")
-            if not other.name.startswith("samples_")
-        )
-    else:
-        candidates = [folder / "results.json"] if (folder / "results.json").is_file() else []
+    """The results of the run, beside the samples or in one of the two folders above."""
+    folders = [entry.path.parent, *entry.path.resolve().parent.parents[:2]]
+    pattern = f"*_{entry.date}.json" if entry.date else "results.json"
+    candidates = [
+        path
+        for folder in folders
+        for path in sorted(folder.glob(pattern))
+        if not path.name.startswith("samples_") and path.is_file()
+    ]
     for path in candidates:
         try:
             results = json.loads(path.read_bytes())
         except ValueError as error:
             raise DataError(f"{path}: is no intact results file ({error})") from error
         if not isinstance(results, dict) or "results" not in results:
+            continue
+        if path.parent != entry.path.parent and not _knows_task(results, entry.task):
             continue
         if not entry.date:
             # Before 0.4.3 each run overwrote results.json; it counts only for its own samples.
@@ -119,6 +120,10 @@ def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
                 continue
         return path, results
     return None, {}
+
+
+def _knows_task(results: Mapping[str, Any], task: str | None) -> bool:
+    return task is None or task in _part(results, "results") or task in _part(results, "configs")
 
 
 def _part(results: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -130,12 +135,14 @@ def _part(results: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _task_of_old_file(path: Path, results: Mapping[str, Any]) -> str:
-    stem = re.sub(r"\.jsonl?(\.gz)?$", "", path.name)
+    stem = stem_of(path)
     fits = [name for name in _part(results, "configs") if stem.endswith(f"_{name}")]
     return max(fits, key=len) if fits else stem.rpartition("_")[2]
 
 
 def _model_name(entry: SamplesFile, task: str, results: Mapping[str, Any]) -> str:
+    if entry.model:
+        return entry.model
     if results.get("model_name"):
         return str(results["model_name"])
     args = (results.get("config") or {}).get("model_args") or ""
@@ -146,7 +153,7 @@ def _model_name(entry: SamplesFile, task: str, results: Mapping[str, Any]) -> st
             return str(args[key])
     if entry.date:
         return entry.path.parent.name
-    return re.sub(r"\.jsonl?(\.gz)?$", "", entry.path.name).removesuffix(f"_{task}")
+    return stem_of(entry.path).removesuffix(f"_{task}")
 
 
 def _few_shot(config: Mapping[str, Any], run: Mapping[str, Any], n_shot: int) -> dict[str, object]:
