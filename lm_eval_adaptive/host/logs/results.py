@@ -94,6 +94,12 @@ def read_results(entry: SamplesFile) -> RunResults:
     )
 
 
+def knows_task(entry: SamplesFile) -> bool:
+    """Whether there are results of the samples, with the entry's task among them."""
+    path, results = _results_beside(entry)
+    return path is not None and _knows_task(results, entry.task)
+
+
 def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
     """The results of the run, beside the samples or in one of the two folders above."""
     folders = [entry.path.parent, *entry.path.resolve().parent.parents[:2]]

@@ -25,7 +25,7 @@ from lm_eval_adaptive.host.logs.files import (
 )
 from lm_eval_adaptive.host.logs.reading import RowReader, RowStore
 from lm_eval_adaptive.host.logs.records import LoggedRun, is_named
-from lm_eval_adaptive.host.logs.results import RunResults, read_results
+from lm_eval_adaptive.host.logs.results import RunResults, knows_task, read_results
 from lm_eval_adaptive.host.logs.samples import (
     FileRows,
     Hashes,
@@ -137,7 +137,9 @@ class _ReadFile:
 
 def _read_file(entry: SamplesFile, hashes: Hashes) -> _ReadFile:
     """Read one samples file and the results beside it."""
-    found, results = read_rows(entry.paths, hashes), read_results(entry)
+    found = read_rows(entry.paths, hashes)
+    entry = _without_filter_in_name(entry, found)
+    results = read_results(entry)
     if results.path is None:
         found.notices.append(
             f"{entry.path}: no results file beside it, so task version, few-shot settings and chat "
@@ -150,6 +152,19 @@ def _read_file(entry: SamplesFile, hashes: Hashes) -> _ReadFile:
     columns = columns_of(without_repeats(entry.path, found, labels, store))
     found.rows.clear()
     return _ReadFile(entry, results, columns, found)
+
+
+def _without_filter_in_name(entry: SamplesFile, found: FileRows) -> SamplesFile:
+    """The entry under the task's own name, where its name ends with the one filter of its rows."""
+    names = {row.filter for row in found.rows}
+    if not entry.task or len(names) > 1 or None in names:
+        return entry
+    (name,) = names
+    task = entry.task.removesuffix(str(name)).rstrip("_,@.-")
+    if task == entry.task or filter_in_name(entry, task) != name:
+        return entry
+    shorter = replace(entry, task=task)
+    return shorter if knows_task(shorter) else entry
 
 
 def _run_of(read: _ReadFile, book: HashBook, used: frozenset[str] | None) -> LoggedRun:
