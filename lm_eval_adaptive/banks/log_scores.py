@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.banks.log_totals import left_out_value
 from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
@@ -109,9 +110,11 @@ def score_matrix(
     table = _table_of(kept, answers, notices, max_edited)
     _check_prompts(kept, table, notices, strict="prompts" not in allow and "few_shot" not in allow)
     scores = np.full((len(kept), len(table)), np.nan)
+    left_out = left_out_value(kept, answers, metric, name, notices)
     for col, found in enumerate(table.values()):
         for row, answer in found.items():
-            scores[row, col] = _number(kept[row], answer, metric, to_number)
+            value = _number(kept[row], answer, metric, to_number)
+            scores[row, col] = np.nan if value == left_out else value
     answered = np.array([[row in found for found in table.values()] for row in range(len(kept))])
     for row, run in enumerate(kept):
         if lost := int(np.isnan(scores[row])[answered[row]].sum()):
@@ -131,6 +134,11 @@ def score_matrix(
         higher_is_better=directions.pop() if len(directions) == 1 else None,
         notices=tuple(dict.fromkeys(notices)),
     )
+
+
+def metrics_in(runs: Sequence[LoggedRun]) -> tuple[str, ...]:
+    """Names of the metrics that some answer of the runs has."""
+    return tuple(dict.fromkeys(name for run in runs for a in run.answers for name in a.metrics))
 
 
 _Table = dict[str, dict[int, LoggedAnswer]]  # item key → row of the matrix → answer
@@ -334,9 +342,9 @@ def _number(
     to_number: Callable[[str, object], float] | None,
 ) -> float:
     where = f"{run.path}, doc_id {answer.doc_id}"
-    if metric not in answer.metrics:
-        raise DataError(f"{where}: has no {metric}, though other documents have")
-    value = answer.metrics[metric]
+    value = answer.metrics.get(metric)
+    if value is None:  # another group's document: no item for this metric
+        return float("nan")
     if to_number is not None:
         try:
             return float(to_number(metric, value))

@@ -17,8 +17,8 @@ from lm_eval_adaptive.core.growing import extend
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.logs import exclude_runs, find_runs
+from lm_eval_adaptive.host.measures import metric_and_filter
 from lm_eval_adaptive.host.scoring import document_score
-from lm_eval_adaptive.host.settings import metric_and_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
     source = str(options.update)
     bank = load_bank(source)
     info = bank.info
-    metric, filter_name = metric_and_filter(options.metric or info.metric)
+    metric, filter_name = metric_and_filter(options.metric or info.metric, [info.metric])
     filter_name = filter_name or info.filter
     for name, given, own in (
         ("task", options.task or info.task, info.task),

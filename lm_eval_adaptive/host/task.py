@@ -158,6 +158,13 @@ class ServedDocs(RememberedTexts):
             sampler.current = self._ids[id(doc)]
         return super().fewshot_context(doc, *args, **kwargs)  # type: ignore[misc]
 
+    def aggregation(self) -> dict[str, Any]:
+        """The task's aggregations; over a part of the documents one may have nothing to work on."""
+        own: dict[str, Any] = super().aggregation()  # type: ignore[misc]
+        if self.recorded is None:
+            return own
+        return {metric: _or_nan(aggregate, metric) for metric, aggregate in own.items()}
+
     def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
         """Metric values of a document: recorded ones, else the task's own."""
         if self.recorded is None:
@@ -165,6 +172,23 @@ class ServedDocs(RememberedTexts):
             return found
         # A filter whose metrics failed has no record; the ranking is by another one.
         return dict(self.recorded.get((self._ids[id(doc)], str(self._iterating)), {}))
+
+
+def _or_nan(aggregate: Callable[[list[Any]], Any], metric: str) -> Callable[[list[Any]], Any]:
+    """The aggregation, with NaN where it raises: an answered run must not end in its files."""
+
+    def guarded(values: list[Any]) -> Any:
+        try:
+            return aggregate(values)
+        except Exception as error:  # noqa: BLE001  any task's code
+            log.warning(
+                "no mean over the chosen documents for %s (%s); its ranking is not touched",
+                metric,
+                _first_line(error),
+            )
+            return float("nan")
+
+    return guarded
 
 
 def load_tasks(task_manager: Any, names: Sequence[str | dict[str, Any]]) -> list[Any]:

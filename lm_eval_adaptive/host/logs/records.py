@@ -68,12 +68,14 @@ class TaskFacts:
         dataset_name: Its configuration, likewise.
         split: The split of the documents, likewise.
         adaptive: The task's ``metadata.adaptive`` block.
+        aggregations: By metric, the name of its aggregation or the text of its function.
     """
 
     dataset_path: str = ""
     dataset_name: str = ""
     split: str = ""
     adaptive: Mapping[str, object] = field(default_factory=dict)
+    aggregations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class LoggedRun:
         sha256: Hash of the samples file's bytes.
         model_args: As logged.
         facts: What the task's configuration declares.
+        totals: The harness's own score of all answers by ``metric,filter``.
         partial: Why the run is incomplete, or None.
         notices: What was left out or could not be checked while reading, a line each.
     """
@@ -128,6 +131,7 @@ class LoggedRun:
     sha256: str
     model_args: str | Mapping[str, object]
     facts: TaskFacts
+    totals: Mapping[str, float]
     partial: str | None
     notices: list[str] = field(default_factory=list)
 

@@ -107,6 +107,7 @@ def _read_run(entry: SamplesFile, seen: Seen) -> LoggedRun:
         sha256=hashlib.sha256(data).hexdigest(),
         model_args=results.model_args,
         facts=results.facts,
+        totals=results.totals,
         partial=_why_partial(results, answered),
         notices=notices,
     )
