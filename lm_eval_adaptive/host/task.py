@@ -360,6 +360,7 @@ def open_documents(
     settings: PromptSettings,
     *,
     name_is_drawn: bool = False,
+    unsafe_confirmed: bool = False,
 ) -> list[TaskDocs]:
     """The documents of a run's tasks, as a plain run under the same seeds has them.
 
@@ -373,14 +374,22 @@ def open_documents(
         settings: The few-shot settings that all models share.
         name_is_drawn: Whether plain runs of the models draw a name for each, see
             :func:`draws_a_name`.
+        unsafe_confirmed: Whether the user lets tasks run the models' answers as code.
 
     Raises:
-        TaskError: See :func:`load_tasks`.
+        TaskError: See :func:`load_tasks`; or a task runs code and nobody confirmed it.
     """
     seed_everything(seeds)
     found = []
     with fresh_draws():
         tasks = load_tasks(task_manager, names)
+        for task in tasks:
+            if getattr(task, "UNSAFE_CODE", False) and not unsafe_confirmed:
+                raise TaskError(
+                    f"task {task.config.task} is marked as unsafe: its scoring runs what models "
+                    "answer; add --confirm_run_unsafe_code (confirm_run_unsafe_code=True) to allow "
+                    "it, in a place where that does no harm"
+                )
         if name_is_drawn:
             _draw_a_name()
         for task in tasks:

@@ -163,6 +163,7 @@ class AdaptiveRun:
             # Only the command line has the tracker that does so.
             name_is_drawn=bool(self.command)
             and all(draws_a_name(spec.model_args) for spec in specs),
+            unsafe_confirmed=self.settings.confirm_run_unsafe_code,
         )
         return [(docs, open_contest(docs, self.adaptive, specs, size, seed)) for docs in documents]
 
