@@ -41,3 +41,24 @@ def match_documents(bank: ItemBank, keys: Sequence[str]) -> tuple[list[int | Non
             "longer) in the task"
         )
     return found, notices
+
+
+def prompt_differences(bank: ItemBank, num_fewshot: int | None) -> list[str]:
+    """What sets a run's prompts apart from those that calibrated the bank, a line each.
+
+    Prompts themselves are compared where the bank has their hashes; where its runs had several
+    templates it has none, and this is what all of them shared.
+
+    Args:
+        bank: The bank.
+        num_fewshot: Few-shot examples in the run's prompts, None where unknown.
+    """
+    then = bank.info.num_fewshot
+    if None in (then, num_fewshot) or then == num_fewshot:
+        return []
+    told = (
+        f"the bank was calibrated on prompts with {then} few-shot examples, this run's have "
+        f"{num_fewshot}: difficulties may have shifted; run with --num_fewshot {then}, or "
+        "calibrate a bank for these prompts"
+    )
+    return [told]

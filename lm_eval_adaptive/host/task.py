@@ -265,6 +265,7 @@ class TaskDocs:
 
     Attributes:
         keys: Identity of each document.
+        num_fewshot: Few-shot examples in the run's prompts, None where no run is opened.
         notices: What a reader of the ranking has to know about them, a line each.
     """
 
@@ -273,6 +274,7 @@ class TaskDocs:
         self.name: str = task.config.task
         self.version = str(task.VERSION)
         self.docs = task.eval_docs
+        self.num_fewshot: int | None = None
         self.notices: list[str] = []
         self._start = RandomState.now()
         self._draws: dict[tuple[int | None, int | None], FullRunDraws] = {}
@@ -292,6 +294,17 @@ class TaskDocs:
                 f"range, bank; got {type(block).__name__}"
             )
         return block
+
+    def settle_few_shot(self, settings: PromptSettings) -> None:
+        """Find out how many few-shot examples the run's prompts have, and tell what is ignored."""
+        own, asked = self.task.get_config("num_fewshot"), settings.num_fewshot
+        # As simple_evaluate does: an explicit 0 in the task's file is never overridden.
+        self.num_fewshot = int((own if own == 0 or asked is None else asked) or 0)
+        if own == 0 and asked:
+            self.notices.append(
+                f"--num_fewshot {asked} is ignored, as in a plain run: task {self.name} sets "
+                "num_fewshot: 0 itself"
+            )
 
     def are_made_anew(self) -> bool:
         """Whether the task gives other documents when it is read once more."""
@@ -395,6 +408,7 @@ def open_documents(
         for task in tasks:
             docs = TaskDocs(task)
             found.append(docs)
+            docs.settle_few_shot(settings)
             end = docs.draws(settings).end
             if end is not None:
                 end.restore()
