@@ -17,6 +17,7 @@ from lm_eval_adaptive.banks.log_totals import left_out_value
 from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.host.columns import seen_hash_of_json
 from lm_eval_adaptive.host.logs import LoggedAnswer, LoggedRun
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def score_matrix(
     to_number: Callable[[str, object], float] | None = None,
     allow: Collection[str] = (),
     max_edited: float = 0.05,
+    whole_documents: bool = False,
 ) -> LoggedScores:
     """Put the logged values of one metric into a matrix, runs × documents.
 
@@ -78,6 +80,8 @@ def score_matrix(
             (number and choice of examples), ``prompts`` (that differ for no known reason),
             ``partial`` (runs with ``--limit`` or without an answer to every document).
         max_edited: Share of documents that may differ between runs.
+        whole_documents: Name items by all columns of their documents, as banks were made before
+            only those that the task reads counted.
 
     Returns:
         The matrix with its runs and notices.
@@ -107,7 +111,8 @@ def score_matrix(
     answers = [
         [answer for answer in run.answers if name is None or answer.filter == name] for run in kept
     ]
-    table = _table_of(kept, answers, notices, max_edited)
+    columns = None if whole_documents else _columns_of(kept)
+    table = _table_of(kept, answers, columns, notices, max_edited)
     _check_prompts(kept, table, notices, strict="prompts" not in allow and "few_shot" not in allow)
     scores = np.full((len(kept), len(table)), np.nan)
     left_out = left_out_value(kept, answers, metric, name, notices)
@@ -241,24 +246,37 @@ def _note_differences(runs: Sequence[LoggedRun], notices: list[str]) -> None:
         notices.append(f"the runs have different generation settings ({told})")
 
 
+def _columns_of(runs: Sequence[LoggedRun]) -> frozenset[str] | None:
+    """The columns that the task reads in some run, None where a run does not tell."""
+    found: frozenset[str] = frozenset()
+    for run in runs:
+        if run.facts.columns is None:
+            return None
+        found |= run.facts.columns
+    return found
+
+
+def _hash_of(answer: LoggedAnswer, columns: frozenset[str] | None) -> str:
+    return answer.content_hash if columns is None else seen_hash_of_json(answer.doc, columns)
+
+
 def _table_of(
     runs: Sequence[LoggedRun],
     answers: Sequence[Sequence[LoggedAnswer]],
+    columns: frozenset[str] | None,
     notices: list[str],
     max_edited: float,
 ) -> _Table:
     """Answers by document and run, without documents that were edited between runs."""
+    hashes = [[_hash_of(answer, columns) for answer in each] for each in answers]
     repeated = frozenset(
-        digest
-        for run_answers in answers
-        for digest, count in Counter(answer.content_hash for answer in run_answers).items()
-        if count > 1
+        digest for own in hashes for digest, count in Counter(own).items() if count > 1
     )
     table: _Table = {}
     by_doc_id: list[dict[int, str]] = []
     for row, run_answers in enumerate(answers):
         keys = item_keys(
-            [answer.content_hash for answer in run_answers],
+            hashes[row],
             [answer.doc_id for answer in run_answers],
             repeated,
         )
@@ -365,7 +383,7 @@ def _attributes(table: _Table) -> dict[str, NDArray[Any]]:
         return float(np.median([len(text) for text in texts])) / _CHARACTERS_PER_TOKEN
 
     columns: dict[str, list[Any]] = {
-        "content_hash": [answers[0].content_hash for answers in found],
+        "content_hash": [key.partition("#")[0] for key in table],
         "doc_id": [answers[0].doc_id for answers in found],
         "doc_hash": [same([a.doc_hash for a in answers]) for answers in found],
         "prompt_hash": [same([a.prompt_hash for a in answers]) for answers in found],

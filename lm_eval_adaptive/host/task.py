@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from lm_eval_adaptive.core.identity import content_hash, item_keys
-from lm_eval_adaptive.errors import AdaptiveError, ModelError, ScoringError, TaskError
+from lm_eval_adaptive.errors import (
+    AdaptiveError,
+    DataError,
+    ModelError,
+    ScoringError,
+    TaskError,
+)
+from lm_eval_adaptive.host.columns import columns_read, seen_hash
 from lm_eval_adaptive.host.draws import (
     FullRunDraws,
     RandomState,
@@ -26,7 +35,7 @@ from lm_eval_adaptive.host.draws import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +183,18 @@ class ServedDocs(RememberedTexts):
         return dict(self.recorded.get((self._ids[id(doc)], str(self._iterating)), {}))
 
 
+def _odd_column(doc: Any) -> str:
+    """Names the column whose value has no stable content, "" where it is the document itself."""
+    if not isinstance(doc, Mapping):
+        return ""
+    for name, value in doc.items():
+        try:
+            content_hash({"value": value})
+        except (AdaptiveError, TypeError, ValueError):
+            return f"column {name!r}: "
+    return ""
+
+
 def _or_nan(aggregate: Callable[[list[Any]], Any], metric: str) -> Callable[[list[Any]], Any]:
     """The aggregation, with NaN where it raises: an answered run must not end in its files."""
 
@@ -278,8 +299,7 @@ class TaskDocs:
         self.notices: list[str] = []
         self._start = RandomState.now()
         self._draws: dict[tuple[int | None, int | None], FullRunDraws] = {}
-        hashes = [content_hash(doc) for doc in self.docs]
-        self.keys = item_keys(hashes, range(len(hashes)))
+        self.keys = self._keys(self.docs, None)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -295,6 +315,25 @@ class TaskDocs:
             )
         return block
 
+    @cached_property
+    def seen_keys(self) -> tuple[str, ...]:
+        """Identity of each document by the columns that the task reads."""
+        columns = columns_read(vars(self.task.config))
+        return self.keys if columns is None else self._keys(self.docs, columns)
+
+    def _keys(self, docs: Any, columns: frozenset[str] | None) -> tuple[str, ...]:
+        hashes = [self._hash(doc_id, doc, columns) for doc_id, doc in enumerate(docs)]
+        return item_keys(hashes, range(len(hashes)))
+
+    def _hash(self, doc_id: int, doc: Any, columns: frozenset[str] | None) -> str:
+        try:
+            return seen_hash(doc, columns)
+        except (AdaptiveError, TypeError, ValueError) as error:
+            raise DataError(
+                f"task {self.name}: doc {doc_id} cannot be told from others by its content: "
+                f"{_odd_column(doc)}{error}"
+            ) from error
+
     def settle_few_shot(self, settings: PromptSettings) -> None:
         """Find out how many few-shot examples the run's prompts have, and tell what is ignored."""
         own, asked = self.task.get_config("num_fewshot"), settings.num_fewshot
@@ -308,8 +347,7 @@ class TaskDocs:
 
     def are_made_anew(self) -> bool:
         """Whether the task gives other documents when it is read once more."""
-        again = [content_hash(doc) for doc in self.task.eval_docs]
-        return item_keys(again, range(len(again))) != self.keys
+        return self._keys(self.task.eval_docs, None) != self.keys
 
     def serve(self, settings: PromptSettings, metrics: Sequence[str] | None = None) -> Any:
         """A task object of one model's own, serving no documents yet.

@@ -68,6 +68,7 @@ class TaskFacts:
         dataset_name: Its configuration, likewise.
         split: The split of the documents, likewise.
         adaptive: The task's ``metadata.adaptive`` block.
+        columns: The columns of a document that the task reads, None where that is not known.
         aggregations: By metric, the name of its aggregation or the text of its function.
     """
 
@@ -75,6 +76,7 @@ class TaskFacts:
     dataset_name: str = ""
     split: str = ""
     adaptive: Mapping[str, object] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
     aggregations: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.host.columns import columns_read
 from lm_eval_adaptive.host.logs.records import TaskFacts
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def _facts(config: Mapping[str, Any]) -> TaskFacts:
         dataset_name=str(config.get("dataset_name") or ""),
         split=str(config.get("test_split") or config.get("validation_split") or ""),
         adaptive=metadata.get("adaptive") or {},
+        columns=columns_read(config),
         aggregations={
             str(entry.get("metric")): str(entry["aggregation"])
             for entry in config.get("metric_list") or []
