@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.banks.log_totals import left_out_value
 from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
@@ -63,6 +64,7 @@ def score_matrix(
     to_number: Callable[[str, object], float] | None = None,
     allow: Collection[str] = (),
     max_edited: float = 0.05,
+    whole_documents: bool = False,
 ) -> LoggedScores:
     """Put the logged values of one metric into a matrix, runs × documents.
 
@@ -79,6 +81,8 @@ def score_matrix(
             (number and choice of examples), ``prompts`` (that differ for no known reason),
             ``partial`` (runs with ``--limit`` or without an answer to every document).
         max_edited: Share of documents that may differ between runs.
+        whole_documents: Name items by all columns of their documents, as banks were made before
+            only those that the task reads counted.
 
     Returns:
         The matrix with its runs and notices.
@@ -105,13 +109,18 @@ def score_matrix(
             kept, "few-shot settings", lambda run: run.few_shot or None if run.n_shot else None
         )
     _note_differences(kept, notices)
-    table = _table_of(kept, name, notices, max_edited)
+    read = None if whole_documents else _columns_of(kept)
+    table = _table_of(kept, name, read, notices, max_edited)
     _check_prompts(kept, table, notices, strict="prompts" not in allow and "few_shot" not in allow)
     scores = np.full((len(kept), len(table.items)), np.nan)
+    logged = [_plain_numbers(run, metric, name) for run in kept]
+    left_out = left_out_value(kept, logged, metric, name, notices)
     for row, run in enumerate(kept):
         there = np.flatnonzero(table.places[row] >= 0)
         values = _numbers(run, table.places[row, there], metric, to_number, notices)
-        scores[row, there] = values
+        scores[row, there] = (
+            values if left_out is None else np.where(values == left_out, np.nan, values)
+        )
     scored = ~np.isnan(scores).all(axis=0)
     if not scored.all():
         notices.append(
@@ -136,6 +145,11 @@ def score_matrix(
         higher_is_better=directions.pop() if len(directions) == 1 else None,
         notices=tuple(dict.fromkeys(notices)),
     )
+
+
+def metrics_in(runs: Sequence[LoggedRun]) -> tuple[str, ...]:
+    """Names of the metrics that some answer of the runs has."""
+    return tuple(dict.fromkeys(name for run in runs for name in run.answers.columns.metrics))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +275,19 @@ def _rows_under(run: LoggedRun, name: str | None) -> NDArray[np.intp]:
     return np.flatnonzero(np.isin(columns.filter_of, wanted))
 
 
-def _documents_of(runs: Sequence[LoggedRun], notices: list[str]) -> tuple[list[Any], list[str]]:
+def _columns_of(runs: Sequence[LoggedRun]) -> frozenset[str] | None:
+    """The columns that the task reads in some run, None where a run does not tell."""
+    found: frozenset[str] = frozenset()
+    for run in runs:
+        if run.facts.columns is None:
+            return None
+        found |= run.facts.columns
+    return found
+
+
+def _documents_of(
+    runs: Sequence[LoggedRun], read: frozenset[str] | None, notices: list[str]
+) -> tuple[list[Any], list[str]]:
     """Each run's documents by number, shape (rows,), and the content hash of each number.
 
     Rows without a document take that of another run with their doc_id; where no run has it, the
@@ -273,10 +299,10 @@ def _documents_of(runs: Sequence[LoggedRun], notices: list[str]) -> tuple[list[A
     maps: dict[int, NDArray[np.int64]] = {}
     for run in runs:
         columns, book = run.answers.columns, run.answers.book
-        known = maps.get(id(book))
-        if known is None or len(known) <= len(book.contents):
-            codes = [contents.setdefault(each, len(contents)) for each in book.contents]
-            known = maps[id(book)] = np.array([*codes, -1], dtype=np.int64)
+        if id(book) not in maps:
+            codes = [contents.setdefault(each, len(contents)) for each in book.seen(read)]
+            maps[id(book)] = np.array([*codes, -1], dtype=np.int64)
+        known = maps[id(book)]
         found.append(known[columns.content_of])
         if not by_doc_id and (columns.content_of >= 0).all():
             by_doc_id = dict(zip(columns.doc_ids.tolist(), found[-1].tolist(), strict=True))
@@ -292,10 +318,14 @@ def _documents_of(runs: Sequence[LoggedRun], notices: list[str]) -> tuple[list[A
 
 
 def _table_of(
-    runs: Sequence[LoggedRun], name: str | None, notices: list[str], max_edited: float
+    runs: Sequence[LoggedRun],
+    name: str | None,
+    read: frozenset[str] | None,
+    notices: list[str],
+    max_edited: float,
 ) -> _Table:
     """Answers by document and run, without documents that were edited between runs."""
-    documents, contents = _documents_of(runs, notices)
+    documents, contents = _documents_of(runs, read, notices)
     rows_of = [_rows_under(run, name) for run in runs]
     ids_of = [run.answers.columns.doc_ids[rows] for run, rows in zip(runs, rows_of, strict=True)]
     numbers_of = [numbers[rows] for numbers, rows in zip(documents, rows_of, strict=True)]
@@ -424,6 +454,13 @@ def _prompts(
         low[there] = np.minimum(low[there], own[there])
         high[there] = np.maximum(high[there], own[there])
     return low, high
+
+
+def _plain_numbers(run: LoggedRun, metric: str, name: str | None) -> list[float]:
+    """The metric's values under a filter that are logged as numbers."""
+    column, rows = run.answers.columns.metrics[metric], _rows_under(run, name)
+    rows = rows[column.present[rows] & ~np.isin(rows, list(column.others))]
+    return list(map(float, column.values[rows]))
 
 
 def _numbers(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from lm_eval_adaptive.host.columns import seen_hash_of_json
 from lm_eval_adaptive.host.logs.samples import answer_of
 
 if TYPE_CHECKING:
@@ -73,20 +74,28 @@ class HashBook:
 
     def __init__(self) -> None:
         self.contents: list[str] = []
+        self._first: list[tuple[RowStore, int]] = []  # where each document was met
         self._number: dict[str, int] = {}
         self._documents: set[tuple[int, int]] = set()
         self._full: dict[int, str] = {}
 
-    def take(self, columns: FileColumns, *, used: frozenset[str] | None = None) -> FileColumns:
+    def take(
+        self, columns: FileColumns, store: RowStore, *, used: frozenset[str] | None = None
+    ) -> FileColumns:
         """A file's columns by this book's numbers, with what the file alone needs let go.
 
         Args:
             columns: As they were read.
+            store: Reads a row again.
             used: Metrics to keep; all when left out.
         """
-        numbers = np.array([self._of(each) for each in (*columns.contents, "")], dtype=np.int32)
-        numbers[-1] = -1
+        numbers = np.array([*map(self._of, columns.contents), -1], dtype=np.int32)
         content_of = numbers[columns.content_of]
+        if len(self.contents) > len(self._first):
+            new, rows = np.unique(content_of, return_index=True)
+            for number, row in zip(new.tolist(), rows.tolist(), strict=True):
+                if number == len(self._first):
+                    self._first.append((store, int(columns.places[row])))
         keys = zip(content_of.tolist(), columns.doc_ids.tolist(), strict=True)
         # The whole hash is told of documents on which all runs agree: the first run's will do.
         for row, key in enumerate(keys):
@@ -112,6 +121,25 @@ class HashBook:
     def full(self, short: int) -> str:
         """The whole hash of a prompt or a document, "" where it is not known."""
         return self._full.get(short, "")
+
+    def seen(self, read: frozenset[str] | None) -> list[str]:
+        """Hashes of the documents by their numbers, of the columns that a task reads.
+
+        Args:
+            read: Those columns; None for the whole documents.
+        """
+        if read is None:
+            return self.contents
+        found = []
+        last = None
+        for store, place in self._first:
+            if last is not None and last is not store:
+                last.close()
+            found.append(seen_hash_of_json(answer_of(store.row(place), None).doc, read))
+            last = store
+        if last is not None:
+            last.close()
+        return found
 
     def _of(self, content: str) -> int:
         number = self._number.setdefault(content, len(self.contents))

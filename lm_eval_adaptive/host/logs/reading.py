@@ -90,6 +90,12 @@ class RowStore:
         self._file.seek(place)
         return self._file.readline()
 
+    def close(self) -> None:
+        """Let the file go; it is opened again when a row is asked for."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def _opened(self) -> IO[bytes]:
         if self._is_plain:
             return self._paths[0].open("rb")

@@ -70,12 +70,16 @@ class TaskFacts:
         dataset_name: Its configuration, likewise.
         split: The split of the documents, likewise.
         adaptive: The task's ``metadata.adaptive`` block.
+        columns: The columns of a document that the task reads, None where that is not known.
+        aggregations: By metric, the name of its aggregation or the text of its function.
     """
 
     dataset_path: str = ""
     dataset_name: str = ""
     split: str = ""
     adaptive: Mapping[str, object] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
+    aggregations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ class LoggedRun:
         sha256: Hash of the samples file's bytes.
         model_args: As logged.
         facts: What the task's configuration declares.
+        totals: The harness's own score of all answers by ``metric,filter``.
         partial: Why the run is incomplete, or None.
         notices: What was left out or could not be checked while reading, a line each.
     """
@@ -131,6 +136,7 @@ class LoggedRun:
     sha256: str
     model_args: str | Mapping[str, object]
     facts: TaskFacts
+    totals: Mapping[str, float]
     partial: str | None
     notices: list[str] = field(default_factory=list)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.host.columns import columns_read
 from lm_eval_adaptive.host.logs.files import SamplesFile, stem_of
 from lm_eval_adaptive.host.logs.records import TaskFacts
 
@@ -41,6 +42,7 @@ class RunResults:
         n_effective: Documents the run was to answer.
         filters: Names of the filters in the order in which they were applied, where known.
         facts: What the task's configuration declares.
+        totals: The harness's own score of all answers by ``metric,filter``.
     """
 
     path: Path | None
@@ -59,6 +61,7 @@ class RunResults:
     n_effective: int | None
     filters: tuple[str, ...]
     facts: TaskFacts
+    totals: Mapping[str, float]
 
 
 def read_results(entry: SamplesFile) -> RunResults:
@@ -91,6 +94,11 @@ def read_results(entry: SamplesFile) -> RunResults:
         n_effective=counts.get("effective"),
         filters=_filters(config, _part(results, "results", task)),
         facts=_facts(config),
+        totals={
+            key: float(value)
+            for key, value in _part(results, "results", task).items()
+            if "," in key and isinstance(value, int | float)
+        },
     )
 
 
@@ -113,7 +121,7 @@ def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
     for path in candidates:
         try:
             results = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: is no intact results file ({error})") from error
         if not isinstance(results, dict) or "results" not in results:
             continue
@@ -208,4 +216,10 @@ def _facts(config: Mapping[str, Any]) -> TaskFacts:
         dataset_name=str(config.get("dataset_name") or ""),
         split=str(config.get("test_split") or config.get("validation_split") or ""),
         adaptive=metadata.get("adaptive") or {},
+        columns=columns_read(config),
+        aggregations={
+            str(entry.get("metric")): str(entry["aggregation"])
+            for entry in config.get("metric_list") or []
+            if isinstance(entry, dict) and entry.get("aggregation") is not None
+        },
     )

@@ -171,7 +171,7 @@ def _run_of(read: _ReadFile, book: HashBook, used: frozenset[str] | None) -> Log
     """A run of one file; its hashes go into the book."""
     entry, results, found = read.entry, read.results, read.found
     store = RowStore(entry.paths, is_plain=found.is_plain)
-    table = AnswerTable(book.take(read.columns, used=used), book, [store])
+    table = AnswerTable(book.take(read.columns, store, used=used), book, [store])
     answered = len(set(table.columns.doc_ids.tolist())) + found.lost
     return LoggedRun(
         model=results.model,
@@ -195,6 +195,7 @@ def _run_of(read: _ReadFile, book: HashBook, used: frozenset[str] | None) -> Log
         sha256=found.sha256,
         model_args=results.model_args,
         facts=results.facts,
+        totals=results.totals,
         partial=_why_partial(results, answered),
         notices=found.notices,
     )

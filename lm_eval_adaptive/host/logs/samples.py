@@ -141,7 +141,7 @@ def read_rows(paths: Sequence[Path], hashes: Hashes) -> FileRows:
             )
         try:
             parts = _parts(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == 1:
                 _refuse_foreign(path)
             broken = (number, str(error))
