@@ -73,7 +73,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
         dataset_path=facts.dataset_path,
         dataset_name=facts.dataset_name,
         split=facts.split,
-        num_fewshot=runs[0].n_shot,
+        num_fewshot=_shared({run.n_shot for run in found.runs}),
         licence=options.licence,
         provenance=provenance_of([(run.path.name, run.sha256) for run in found.runs]),
     )
@@ -107,3 +107,8 @@ def _range(
     if options.score_range is not None:
         return options.score_range, options.clip
     return declared, options.clip or metric in OPEN_ENDED
+
+
+def _shared(values: set[int | None]) -> int | None:
+    """The value that all runs share, None where they differ or one does not tell."""
+    return next(iter(values)) if len(values) == 1 else None

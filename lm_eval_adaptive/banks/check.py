@@ -60,6 +60,9 @@ def prompt_differences(bank: ItemBank, num_fewshot: int | None) -> list[str]:
     then = bank.info.num_fewshot
     if None in (then, num_fewshot) or then == num_fewshot:
         return []
+    # Banks made before named the number of one run where runs differed, and say so elsewhere.
+    if any("the prompts of" in line and "documents differ" in line for line in bank.info.notices):
+        return []
     told = (
         f"the bank was calibrated on prompts with {then} few-shot examples, this run's have "
         f"{num_fewshot}: difficulties may have shifted; run with --num_fewshot {then}, or "

@@ -42,3 +42,15 @@ def test_examples_that_the_task_refuses_are_told(tmp_path):
     told = warnings_of(tmp_path / "run", path, num_fewshot=2)
     assert any("--num_fewshot 2 is ignored, as in a plain run" in line for line in told)
     assert not any("ignored" in line for line in warnings_of(tmp_path / "none", path))
+
+
+def test_runs_of_several_numbers_of_examples_leave_the_bank_without_one(tmp_path):
+    logs = tmp_path / "logs"
+    for shots, misses in ((0, (2, 3, 4)), (2, (5, 6, 7))):
+        yaml = f"num_fewshot: {shots}\nfewshot_split: test\n"
+        path = write_task(tmp_path / f"task{shots}", yaml)
+        log_plainly(logs, path, misses)
+    options = CalibrateOptions(
+        task="small", metric="score", samples=(str(logs),), allow=("few_shot",)
+    )
+    assert calibrate_from(options).info.num_fewshot is None
