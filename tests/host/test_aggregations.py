@@ -36,7 +36,7 @@ def of_kind(values):
 
 def all_of(folder, path, metric, **options):
     """A run that asks all 24 documents."""
-    adaptive = {"metric": metric, "max_items": 24, "items_per_model": 24}
+    adaptive = {"metric": metric, "items_per_model": 24}
     return run_adaptively(folder, path, adaptive=adaptive, **options)
 
 
