@@ -167,21 +167,42 @@ def test_nothing_found_says_what_is_there(tmp_path):
         find_runs(Path(__file__), TASK)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "names"),
-    [
-        (("t0", 0), ("t1", 0), ["m@t0", "m@t1"]),
-        (("t0", 0), ("t0", 1), [f"m@{DATES.format(0)}", f"m@{DATES.format(1)}"]),
-    ],
-    ids=["by directory", "by date"],
-)
-def test_runs_of_one_model_are_told_apart(tmp_path, first, second, names):
-    for (folder, date), value in ((first, 0.1), (second, 0.2)):
-        write_run(tmp_path / folder, "m", [sample(0, value)], date=DATES.format(date))
+def test_runs_of_one_model_are_told_apart_by_their_folders(tmp_path):
+    for folder, value in (("t0", 0.1), ("t1", 0.2)):
+        write_run(tmp_path / folder, "m", [sample(0, value)])
     scored = score_matrix(find_runs(tmp_path, TASK), "rougeL")
-    assert list(scored.matrix.models) == names
+    assert list(scored.matrix.models) == ["m@t0", "m@t1"]
     assert scored.matrix.groups == ("m", "m")
     assert scored.matrix.scores.tolist() == [[0.1], [0.2]]
+
+
+def test_of_several_runs_in_one_folder_the_newest_complete_one_is_taken(tmp_path):
+    for day, value in enumerate((0.1, 0.2, 0.3)):
+        n = {"n-samples": {TASK: {"original": 3, "effective": 3}}} if day == 2 else {}
+        rows = [sample(0, value)]
+        write_run(tmp_path, "m", rows, date=DATES.format(day), **n)
+    run = read_one(tmp_path)
+    assert (run.model, run.date) == ("m", DATES.format(1))
+    assert run.answers[0].metrics == {"rougeL": 0.2}
+    assert len(run.notices) == 1
+    assert "of 3 runs of m in this folder the newest complete one was taken" in run.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"versions": {TASK: 2.0}}, r'task version: "1.0" in .*"2.0" in'),
+        ({"n-shot": {TASK: 5}}, "number of few-shot examples: 2 in .*5 in"),
+    ],
+)
+def test_runs_in_one_folder_with_other_settings_are_refused_and_named(tmp_path, changes, message):
+    write_run(tmp_path, "m", ROWS)
+    write_run(tmp_path, "m", ROWS, date=DATES.format(1), **changes)
+    runs = find_runs(tmp_path, TASK)
+    with pytest.raises(DataError, match=message) as caught:
+        score_matrix(runs, "rougeL")
+    for day in (0, 1):
+        assert DATES.format(day) in str(caught.value)
 
 
 def test_a_copy_of_a_file_is_no_second_run(tmp_path):
