@@ -152,6 +152,14 @@ class Candidate:
             each.__name__ == "TemplateAPI" for each in kind.__mro__
         )
 
+    @property
+    def multimodal(self) -> bool:
+        """Whether the model takes pictures or sound besides text, as the harness asks its kind."""
+        from lm_eval.api.registry import get_model
+
+        kind = self._lm if self._lm is not None else get_model(self.spec.model)
+        return bool(getattr(kind, "MULTIMODAL", False))
+
     def unload(self) -> None:
         """Put the model away and give its memory back."""
         import ctypes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lm_eval_adaptive.errors import Interrupted, ModelError, ScoringError
+from lm_eval_adaptive.errors import Interrupted, ModelError, ScoringError, UsageError
 from lm_eval_adaptive.host.candidate import Candidate
 from lm_eval_adaptive.host.environment import (
     null_answers_told_apart,
@@ -177,6 +177,7 @@ class AdaptiveRun:
             generation_only=self.settings.generation_only,
             unsafe_confirmed=self.settings.confirm_run_unsafe_code,
         )
+        self._refuse_text_models(documents)
         tasks = [docs.name for docs in documents]
         banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)
         adaptive = replace(self.adaptive, bank=banks)
@@ -184,6 +185,22 @@ class AdaptiveRun:
         found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
         refuse_idle_rules(adaptive, [contest for _, contest in found])
         return found
+
+    def _refuse_text_models(self, documents: Sequence[TaskDocs]) -> None:
+        """Refuse what the harness would refuse when all answers are in.
+
+        Raises:
+            UsageError: A task shows pictures or plays sound to a model that takes text only.
+        """
+        for docs in documents:
+            lacking = [each for each in self.candidates if not each.multimodal]
+            if getattr(docs.task, "MULTIMODAL", False) and lacking:
+                told = ", ".join(f"{each.name} ({each.spec.model})" for each in lacking)
+                raise UsageError(
+                    f"task {docs.name} has pictures or sound, and these models take text only: "
+                    f"{told}; rank models that take both, such as hf-multimodal or vllm-vlm, or "
+                    "leave the task out"
+                )
 
     def _head(self, opened: Opened) -> RunHead:
         """What must be equal for a run to be resumed."""

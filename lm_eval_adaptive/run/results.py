@@ -38,6 +38,8 @@ def recorded_lm(candidate: Candidate, responses: dict[int, tuple[str, ...]]) -> 
     class RecordedLM(LM):  # type: ignore[misc]  # the harness is untyped
         def __init__(self) -> None:
             super().__init__()
+            if candidate.multimodal:  # the harness looks whether a model has it at all
+                self.MULTIMODAL = True
             self._served: Counter[int] = Counter()
 
         def generate_until(self, requests: list[Any]) -> list[str]:
