@@ -131,7 +131,10 @@ def walk(options: argparse.Namespace) -> None:
         except OutOfTimeError:
             found = Finding(path.stem, str(path.parent.relative_to(root)), name)
             found.reason = f"took more than {options.seconds * 2} s"
-        except (Exception, SystemExit) as error:  # noqa: BLE001  the walk goes on
+        except SystemExit as error:  # a task's own, where a program of its is missing
+            found = Finding(path.stem, str(path.parent.relative_to(root)), name)
+            found.reason = f"SystemExit: {error}"[:200]
+        except Exception as error:  # noqa: BLE001  the walk goes on
             found = Finding(path.stem, str(path.parent.relative_to(root)), name)
             found.outcome, found.reason = "differs", f"{type(error).__name__}: {error}"[:200]
         found.seconds = round(time.monotonic() - begin, 1)

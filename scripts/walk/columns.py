@@ -305,7 +305,7 @@ def _sources(config: Mapping[str, Any]) -> str:
 
 _SUBSCRIPT = re.compile(
     r"\b(?:doc|docs|x|d|e|ex|example|row|item|entry|sample|instance|line|data|eg|dataset|batch|"
-    r"out_doc|doc_dict|record)\s*(?:\[\s*f?[\"'](\w+)[\"']\s*\]|\.get\(\s*[\"'](\w+)[\"'])"
+    r"out_doc|doc_dict|record)\s*(?:\[\s*f?[\"']([\w -]+)[\"']\s*\]|\.get\(\s*[\"']([\w -]+)[\"'])"
 )
 
 

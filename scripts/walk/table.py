@@ -6,6 +6,7 @@ This module owns ``docs/tasks.md``, which it writes whole; it reads the findings
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections import Counter, defaultdict
 from importlib.metadata import version
@@ -92,7 +93,11 @@ def _reasons(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _plain(text: str) -> str:
     """Text that a page can hold: no line breaks or table bars, not too long."""
-    text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    text = (
+        re.sub(r" at 0x[0-9a-f]+", "", " ".join(text.split()))
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+    )
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
