@@ -7,18 +7,25 @@ This module owns what the command does; its options are ``run_options``', their 
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.cli.listing import with_own_tasks
 from lm_eval_adaptive.cli.request import config_says_adaptive, own_keys, read_request
 from lm_eval_adaptive.cli.run_options import CANDIDATES
-from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.errors import ModelError, ScoringError, UsageError
+from lm_eval_adaptive.redact import restore_words
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from lm_eval_adaptive.cli.request import Request
+    from lm_eval_adaptive.host.noise import Noise
     from lm_eval_adaptive.records.outcome import RunOutcome
+    from lm_eval_adaptive.report.live import Progress
+    from lm_eval_adaptive.run.contest import Contest
 
 
 def execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
@@ -55,33 +62,53 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     from lm_eval_adaptive.host.environment import hush_bars
 
     hush_bars()  # before anything imports tqdm
-    from lm_eval_adaptive.api import perform
+    from lm_eval_adaptive.host.noise import Noise
     from lm_eval_adaptive.host.registries import register_all
     from lm_eval_adaptive.report.live import Progress
     from lm_eval_adaptive.report.show import show_outcome
-    from lm_eval_adaptive.run.loop import AdaptiveRun
 
     register_all()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     asked = read_request(namespace)
     resume = getattr(namespace, "resume", None)
-    with Progress() as progress:
-        outcome = perform(
-            AdaptiveRun(
-                asked.candidates,
-                asked.settings,
-                asked.adaptive,
-                resume=None if resume is None else Path(resume),
-                command=arguments,
-                listener=progress,
-            )
+    noise, progress = Noise(), Progress()
+    progress.console  # noqa: B018  the terminal's stream, before libraries are led elsewhere
+    with noise, progress:
+        outcome = _perform(
+            asked, None if resume is None else Path(resume), arguments, progress, noise
         )
     show_outcome(outcome)
-    _raise_for_lost_models(outcome)
+    _raise_for_lost_models(outcome, noise)
     return 0
 
 
-def _raise_for_lost_models(outcome: RunOutcome) -> None:
+def _perform(
+    asked: Request, resume: Path | None, arguments: list[str], progress: Progress, noise: Noise
+) -> RunOutcome:
+    """Run; what libraries say is in the run's folder, and named when something failed."""
+    from lm_eval_adaptive.api import perform
+    from lm_eval_adaptive.run.loop import AdaptiveRun
+
+    def listen(contest: Contest, event: str) -> None:
+        if event == "start":  # the journal is begun: the folder is this run's
+            noise.open(run.output_path)
+        progress(contest, event)
+
+    run = AdaptiveRun(
+        asked.candidates,
+        asked.settings,
+        asked.adaptive,
+        resume=resume,
+        command=arguments,
+        listener=listen,
+    )
+    try:
+        return perform(run)
+    except (ModelError, ScoringError) as error:
+        raise type(error)(f"{error}{noise.named()}") from error
+
+
+def _raise_for_lost_models(outcome: RunOutcome, noise: Noise) -> None:
     """A run that ranked some models only is no success.
 
     Raises:
@@ -96,7 +123,27 @@ def _raise_for_lost_models(outcome: RunOutcome) -> None:
         raise ModelError(
             f"set aside for failing: {', '.join(lost)} ({next(iter(lost.values()))}); the others "
             f"are ranked. Mend the cause and go on with --resume {outcome.output_path}"
+            f"{noise.named()}"
         )
+
+
+def _with_secrets(command: Sequence[str], folder: str) -> tuple[str, ...]:
+    """A kept command line with its keys, which a journal does not keep, from the environment.
+
+    Raises:
+        UsageError: The environment does not hold them.
+    """
+    words, missing = restore_words(command)
+    if missing:
+        unnamed = "?" in missing
+        names = ", ".join(name for name in missing if name != "?")
+        told = shlex.join(word for word in words if "[hidden" in word)
+        environment = f"set {names} in the environment, or " if not unnamed else ""
+        raise UsageError(
+            f"--resume {folder}: a journal keeps no secrets, and this run was given {told}: "
+            f"{environment}give the whole command line again, with --resume {folder}"
+        )
+    return tuple(words)
 
 
 def words_to_resume(namespace: argparse.Namespace) -> list[str] | None:
@@ -120,6 +167,7 @@ def words_to_resume(namespace: argparse.Namespace) -> list[str] | None:
         raise UsageError(
             f"--resume {folder}: the run was started from Python; resume it there with resume="
         )
+    command = _with_secrets(command, folder)
     kept = []
     skip = False
     for word in command:

@@ -26,6 +26,7 @@ from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
+from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
@@ -81,6 +82,7 @@ class AdaptiveRun:
         command: Sequence[str] = (),
         listener: Listener | None = None,
     ) -> None:
+        remember(asdict(settings))
         self.settings = settings
         self.adaptive = adaptive
         self.resume = resume
