@@ -224,6 +224,15 @@ def redact_words(words: Sequence[str]) -> list[str]:
     return found
 
 
+def variable_of(name: str) -> str:
+    """The variable of the environment that a secret is taken again from, unless another held it.
+
+    >>> variable_of("X-Auth")
+    'X_AUTH'
+    """
+    return re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
+
+
 _MARK = re.compile(r"\[hidden(?::(\w+))?\]")
 
 
@@ -233,15 +242,15 @@ def restore_words(
     """A kept command line with its secrets taken from the environment.
 
     Returns:
-        The words, and the names of the variables that are missing.
+        The words, and the names of the variables that are missing; "" stands for a secret without.
     """
     held = os.environ if environment is None else environment
     missing: list[str] = []
 
     def given(found: re.Match[str]) -> str:
         value = held.get(found[1] or "", "")
-        if not value and (found[1] or "?") not in missing:
-            missing.append(found[1] or "?")
+        if not value and (found[1] or "") not in missing:
+            missing.append(found[1] or "")
         return value or found[0]
 
     return [_MARK.sub(given, word) for word in words], missing
@@ -375,8 +384,7 @@ def _named(
 
 def _mark(name: str, value: str) -> str:
     """What stands in a kept command line for a secret."""
-    variable = _of_environment().get(value.strip())
-    return f"[hidden:{variable or re.sub(r'[^A-Z0-9]+', '_', name.upper()).strip('_')}]"
+    return f"[hidden:{_of_environment().get(value.strip()) or variable_of(name)}]"
 
 
 def _marked(word: str) -> str:

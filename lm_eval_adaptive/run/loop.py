@@ -28,6 +28,7 @@ from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
+from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
@@ -166,7 +167,13 @@ class AdaptiveRun:
             name_is_drawn=bool(self.command)
             and all(draws_a_name(spec.model_args) for spec in specs),
         )
-        return [(docs, open_contest(docs, self.adaptive, specs, size, seed)) for docs in documents]
+        tasks = [docs.name for docs in documents]
+        banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)
+        adaptive = replace(self.adaptive, bank=banks)
+        refuse_idle_options(adaptive, self.candidates)
+        found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
+        refuse_idle_rules(adaptive, [contest for _, contest in found])
+        return found
 
     def _head(self, opened: Opened) -> RunHead:
         """What must be equal for a run to be resumed."""
