@@ -37,9 +37,10 @@ _ENDINGS = (
 _STARTS = ("secret", "password", "passwd", "passphrase", "apikey", "authorization", "credential")
 # Names with such a word in them that hide nothing.
 _HARMLESS = re.compile(
-    r"(?:max|min|num|n|total|prompt|completion|input|output|new|stop|skip|per)[\w.-]*tokens?\w*"
+    r"(?:max|min|num|total)\w*tokens|(?:prompt|completion|input|output|new|n|stop|skip)_tokens\w*"
+    r"|tokens_per_\w+|skip_special_tokens"
     r"|[\w.-]*tokeni[sz]\w*|author(?:s|ity)?\b.*|x?authority"
-    r"|(?:add|think|eos|bos|pad|unk|end|mask|sep|cls|prefix|image|special)[\w.-]*tokens?\w*"
+    r"|(?:add|think|eos|bos|pad|unk|end|mask|sep|cls|prefix|image|special)(?:_[a-z]+)*_tokens?"
     r"|[\w.-]*tokens?_ids?|(?:num|max|min|n|sort)_[\w.-]*keys?\w*|(?:mon|tur|hoc|don|whis|joc)key"
     r"|\w*(?:Error|Exception|Warning)",
     re.IGNORECASE,
@@ -68,8 +69,9 @@ _COOKIE = re.compile(r"""\b((?:set-)?cookie\s*:\s*)([^\n"']+)""", re.IGNORECASE)
 # How many letters and digits a key has at the least after its mark: names of models and groups
 # (hf-internal-testing) begin alike.
 _FORMS = (
-    re.compile(r"(?<=://)[^\s/?#\"'<>]*(?=@)"),  # user:password of an address
-    re.compile(r"(?<=://)[^\s/?#\"'<>:]+:(?!\d+[/?#])[^\s\"'<>,]*(?=@)"),  # … that is not quoted
+    # user:password of an address, quoted as it has to be or not
+    re.compile(r"(?<=://)[^\s/?#\"'<>:]+:(?!\d+[/?#])[^\s\"'<>,]*(?=@)"),
+    re.compile(r"(?<=://)[^\s/?#\"'<>]*(?=@)"),
     re.compile(
         r"(?<![\w./@-])[\w.+%~-]+:[^\s:@/\"',]+(?=@(?:[\w-]+\.[\w.-]+|localhost|[\w-]+:\d))"
     ),

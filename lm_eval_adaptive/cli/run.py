@@ -146,9 +146,11 @@ def _raise_for_lost_models(outcome: RunOutcome, noise: Noise) -> None:
 def _keys_given(namespace: argparse.Namespace, plain: argparse.Namespace) -> dict[str, str]:
     """Keys beside ``--resume``, as in ``--model_args api_key=K``; they are taken out."""
     given = namespace.model_args or {}
-    if hasattr(namespace, CANDIDATES) or not given or not all(map(is_secret_name, given)):
+    opened = getattr(namespace, CANDIDATES, [])
+    if opened or not given or not all(map(is_secret_name, given)):
         return {}
     namespace.model_args = plain.model_args
+    delattr(namespace, CANDIDATES)
     return {variable_of(name): str(value) for name, value in given.items()}
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# The variable of the environment that sets another bound to what a packed file unpacks to.
+MOST_UNPACKED = "LMEVAL_ADAPTIVE_MAX_UNPACKED"
 
 _DATE = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 _SAMPLES = re.compile(rf"^samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl?(?:\.gz)?$")
@@ -91,11 +95,25 @@ def is_of_task(entry: SamplesFile, task: str) -> bool:
     return stem.endswith(f"_{task}") or "__" not in stem
 
 
+def most_unpacked() -> int:
+    """How many bytes a packed file may unpack to.
+
+    Raises:
+        UsageError: The environment sets what is no number of bytes.
+    """
+    given = os.environ.get(MOST_UNPACKED, str(4 * 1024**3))
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(
+            f"{MOST_UNPACKED} must be a whole number of bytes, at least 1; got {given!r}"
+        )
+    return int(given)
+
+
 def bytes_of(path: Path, notices: list[str]) -> bytes:
     """A file's bytes, unpacked; a packed file that ends early gives what it holds, with a notice.
 
     Raises:
-        DataError: It cannot be read, or is no gzip file.
+        DataError: It cannot be read, is no gzip file, or unpacks to more than is taken in.
     """
     try:
         data = path.read_bytes()
@@ -103,11 +121,17 @@ def bytes_of(path: Path, notices: list[str]) -> bytes:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     if not path.name.endswith(".gz"):
         return data
+    most = most_unpacked()
     unpacked, rest = bytearray(), data
     try:
         while rest:  # a gzip file may have several members
             member = zlib.decompressobj(wbits=31)
-            unpacked += member.decompress(rest)
+            unpacked += member.decompress(rest, most + 1 - len(unpacked))
+            if len(unpacked) > most:
+                raise DataError(
+                    f"{path}: unpacks to more than {most} bytes, from {len(data)}; is it a log? "
+                    f"unpack it yourself to read it, or set {MOST_UNPACKED} to a larger number"
+                )
             if not member.eof:
                 notices.append(f"{path}: the gzip file ends early; its whole lines were read")
                 break
