@@ -26,6 +26,7 @@ from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
+from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
@@ -82,6 +83,7 @@ class AdaptiveRun:
         command: Sequence[str] = (),
         listener: Listener | None = None,
     ) -> None:
+        remember(asdict(settings))
         self.settings = settings
         self.adaptive = adaptive
         self.resume = resume

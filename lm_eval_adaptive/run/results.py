@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.errors import ModelError
 from lm_eval_adaptive.host.settings import folder_name
 from lm_eval_adaptive.records.journal import NAME
+from lm_eval_adaptive.redact import redact, redact_results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +131,7 @@ def _stock_call(
     seeds = settings.seed
     results = simple_evaluate(
         model=recorded_lm(candidate, responses),
-        model_args=dict(candidate.spec.model_args),
+        model_args=redact(dict(candidate.spec.model_args)),
         tasks=[task],
         num_fewshot=settings.num_fewshot,
         batch_size=settings.batch_size,
@@ -153,7 +154,7 @@ def _stock_call(
     )
     results["config"]["model"] = candidate.spec.model
     results["config"]["use_cache"] = settings.use_cache
-    return results, tracker
+    return redact_results(results), tracker
 
 
 def _write(

@@ -9,15 +9,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import tempfile
 import zlib
 from typing import IO, TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+# The variable of the environment that sets another bound to what a packed file unpacks to.
+MOST_UNPACKED = "LMEVAL_ADAPTIVE_MAX_UNPACKED"
 
 _BLOCK = 1 << 22
 _PARQUET_ROWS = 256
@@ -176,14 +180,28 @@ def _skip(text: str, position: int, blanks: str) -> int:
     return position
 
 
+def most_unpacked() -> int:
+    """How many bytes a packed file may unpack to.
+
+    Raises:
+        UsageError: The environment sets what is no number of bytes.
+    """
+    given = os.environ.get(MOST_UNPACKED, str(4 * 1024**3))
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(
+            f"{MOST_UNPACKED} must be a whole number of bytes, at least 1; got {given!r}"
+        )
+    return int(given)
+
+
 def _unpacked(path: Path, notices: list[str]) -> Iterator[bytes]:
     """A file's bytes in blocks, unpacked.
 
     Raises:
-        DataError: It cannot be read, or is no intact packed file.
+        DataError: It cannot be read, is no intact packed file, or unpacks to more than is taken in.
     """
     kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    got = False
+    got, most = 0, most_unpacked() if kind else None
     try:
         with path.open("rb") as file:
             stream: Any = file
@@ -194,7 +212,13 @@ def _unpacked(path: Path, notices: list[str]) -> Iterator[bytes]:
 
                 stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
             while block := (stream.read1(_BLOCK) if kind == "gzip" else stream.read(_BLOCK)):
-                got = True
+                got += len(block)
+                if most is not None and got > most:
+                    raise DataError(
+                        f"{path}: unpacks to more than {most} bytes, from {path.stat().st_size}; "
+                        f"is it a log? unpack it yourself to read it, or set {MOST_UNPACKED} to a "
+                        "larger number"
+                    )
                 yield bytes(block)
     except EOFError:
         notices.append(f"{path}: the {kind} file ends early; its whole lines were read")
