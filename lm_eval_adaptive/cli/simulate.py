@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -270,10 +270,16 @@ def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMa
         to_number=document_score,
         allow=("few_shot", "prompts"),
     )
-    return tasks[0], found.matrix, direction(name, found.higher_is_better)
+    return (
+        tasks[0],
+        replace(found.matrix, notices=found.notices),
+        direction(name, found.higher_is_better),
+    )
 
 
 def _prepared(matrix: ScoreMatrix, namespace: argparse.Namespace) -> ScoreMatrix:
+    for notice in matrix.notices:
+        print(notice, file=sys.stderr)
     excluded = set(namespace.exclude_model)
     kept = [name for name in matrix.models if name not in excluded]
     matrix = matrix.select_models(kept)
