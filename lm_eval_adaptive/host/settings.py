@@ -246,9 +246,3 @@ def effective(spec: CandidateSpec, settings: HarnessSettings) -> HarnessSettings
         batch_size=settings.batch_size if spec.batch_size is None else spec.batch_size,
         device=settings.device if spec.device is None else spec.device,
     )
-
-
-def metric_and_filter(text: str) -> tuple[str, str | None]:
-    """``NAME`` or ``NAME,FILTER`` taken apart."""
-    name, _, filter_name = text.partition(",")
-    return name.strip(), filter_name.strip() or None

@@ -166,6 +166,7 @@ class AdaptiveRun:
             # Only the command line has the tracker that does so.
             name_is_drawn=bool(self.command)
             and all(draws_a_name(spec.model_args) for spec in specs),
+            unsafe_confirmed=self.settings.confirm_run_unsafe_code,
         )
         tasks = [docs.name for docs in documents]
         banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)

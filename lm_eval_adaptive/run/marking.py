@@ -32,6 +32,8 @@ def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
     if result.error and terms.filter not in result.metrics:
         return _left_out(f"metric failed: {result.error}")
     metrics = result.metrics[terms.filter]
+    if terms.metric not in metrics and terms.averaging.is_listed:
+        return _left_out(f"the task gives no {terms.metric} for this document")
     if terms.metric not in metrics:
         raise TaskError(
             f"task {task} gives no metric {terms.metric!r}; it has {', '.join(metrics) or 'none'}: "
@@ -39,6 +41,11 @@ def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
         )
     if metrics[terms.metric] is None:
         return _left_out(f"{terms.metric} is missing")
+    if terms.averaging.leaves_out(metrics[terms.metric]):
+        return _left_out(
+            f"{terms.metric} does not count this document: the task's aggregation leaves "
+            f"{metrics[terms.metric]} out"
+        )
     raw = document_score(terms.metric, metrics[terms.metric])
     if not np.isfinite(raw):
         return _left_out(f"{terms.metric} is {raw}")
