@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import logging
@@ -340,3 +341,16 @@ def test_from_python_keys_are_in_no_error_and_no_file(toy_bank, tmp_path):
     for text in (str(caught.value), repr(caught.value), (tmp_path / "journal.jsonl").read_text()):
         assert "plumtree" not in text
         assert "no_such_token" in text
+
+
+def test_warnings_stand_on_the_terminal_in_the_ranking_and_on_the_page_alike(told):
+    (ranking,) = [json.loads(t) for name, t in told.texts.items() if name.startswith("ranking_")]
+    page = " ".join(html.unescape(told.texts["report.html"]).split())
+    terminal = " ".join(told.texts["stdout"].split())
+    assert ranking["warnings"]
+    for warning in ranking["warnings"]:
+        assert warning in terminal
+        assert warning in page
+    (lost,) = ranking["set_aside"]
+    assert lost["reason"] in page
+    assert " ".join(lost["reason"].split()) in terminal

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-# The variable of the environment that sets another bound to what a packed file unpacks to.
-MOST_UNPACKED = "LMEVAL_ADAPTIVE_MAX_UNPACKED"
-
 _BLOCK = 1 << 22
+# A few bytes can unpack to any number. A packed log may unpack to so many bytes, and a row may have
+# so many; the environment can set another bound to the first.
+MOST_UNPACKED = "LMEVAL_ADAPTIVE_MAX_UNPACKED"
+_MOST_UNPACKED = 16 << 30
+_MOST_OF_A_ROW = 1 << 28
 _PARQUET_ROWS = 256
 
 
@@ -125,6 +127,13 @@ class _Blocks:
         self._digest.update(block)
         return block
 
+    def _check_row(self, size: int) -> None:
+        if size > _MOST_OF_A_ROW:
+            raise DataError(
+                f"{self.path}: has a row of more than {_MOST_OF_A_ROW >> 20} MiB; it is no log of "
+                "samples"
+            )
+
     def lines(self) -> Iterator[bytes]:
         """The lines, without their ends; the last one may be cut off."""
         rest: list[bytes] = []
@@ -136,6 +145,7 @@ class _Blocks:
                 yield from lines[1:-1]
                 rest = []
             rest.append(lines[-1])
+            self._check_row(sum(map(len, rest)))
             block = self._next()
         if last := b"".join(rest):
             yield last
@@ -168,6 +178,7 @@ class _Blocks:
             block = self._next()
             if not block:
                 break
+            self._check_row(len(text) - position)
             pending += block
         if position == len(text):
             fault = ValueError("the list is not closed")
@@ -186,7 +197,7 @@ def most_unpacked() -> int:
     Raises:
         UsageError: The environment sets what is no number of bytes.
     """
-    given = os.environ.get(MOST_UNPACKED, str(4 * 1024**3))
+    given = os.environ.get(MOST_UNPACKED, str(_MOST_UNPACKED))
     if not given.isdecimal() or int(given) < 1:
         raise UsageError(
             f"{MOST_UNPACKED} must be a whole number of bytes, at least 1; got {given!r}"
@@ -198,10 +209,10 @@ def _unpacked(path: Path, notices: list[str]) -> Iterator[bytes]:
     """A file's bytes in blocks, unpacked.
 
     Raises:
-        DataError: It cannot be read, is no intact packed file, or unpacks to more than is taken in.
+        DataError: It cannot be read, is no intact packed file, or unpacks to too much.
     """
     kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    got, most = 0, most_unpacked() if kind else None
+    got, size, most = False, 0, most_unpacked()
     try:
         with path.open("rb") as file:
             stream: Any = file
@@ -212,12 +223,13 @@ def _unpacked(path: Path, notices: list[str]) -> Iterator[bytes]:
 
                 stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
             while block := (stream.read1(_BLOCK) if kind == "gzip" else stream.read(_BLOCK)):
-                got += len(block)
-                if most is not None and got > most:
+                got = True
+                size += len(block)
+                if kind is not None and size > most:
                     raise DataError(
                         f"{path}: unpacks to more than {most} bytes, from {path.stat().st_size}; "
-                        f"is it a log? unpack it yourself to read it, or set {MOST_UNPACKED} to a "
-                        "larger number"
+                        f"is it a log? unpack it yourself, or set {MOST_UNPACKED} to a larger "
+                        "number"
                     )
                 yield bytes(block)
     except EOFError:
