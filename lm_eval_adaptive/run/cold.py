@@ -136,7 +136,7 @@ def _range_of(docs: TaskDocs, adaptive: AdaptiveConfig, metric: str) -> tuple[fl
     if block.get("metric", metric) == metric:
         declared = block.get("range", declared)
     if declared is None:
-        declared = KNOWN_RANGES.get(metric)
+        declared = _told_range(docs, metric) or KNOWN_RANGES.get(metric)
     if declared is None:
         raise UsageError(
             f"--bank none: the range of {metric} is not known, and without it nothing can be said "
@@ -150,6 +150,15 @@ def _range_of(docs: TaskDocs, adaptive: AdaptiveConfig, metric: str) -> tuple[fl
             "mend the task's YAML or pass --range LO,HI"
         ) from error
     return low, high
+
+
+def _told_range(docs: TaskDocs, metric: str) -> tuple[float, float] | None:
+    """What the task's own scoring says, None where it does not: a judge's is of its settings."""
+    scoring = docs.task.config.process_results
+    if not hasattr(scoring, "ranges") or metric not in scoring.metrics:
+        return None
+    low, high = scoring.ranges([metric])[metric]
+    return float(low), float(high)
 
 
 def _higher_is_better(docs: TaskDocs, metric: str) -> bool:
