@@ -128,7 +128,7 @@ def _any_text() -> Iterator[None]:
         return _SURROGATE.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
     plain = module.json
-    module.json = SimpleNamespace(**{**vars(plain), "dumps": dumps})  # type: ignore[assignment]
+    module.json = SimpleNamespace(**{**vars(plain), "dumps": dumps})
     try:
         yield
     finally:

@@ -26,7 +26,7 @@ _TO_ESCAPE = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
 # Two characters that JSON's escapes would make one of.
 _SPLIT_PAIR = re.compile("[\ud800-\udbff](?=[\udc00-\udfff])")
 # What the harness replaces in a model's name, and what no file system or terminal likes.
-_NOT_IN_A_NAME = re.compile("[\"<>:/|\\\\?*\\[\\]\x00-\x1f\x7f\ud800-\udfff]+")
+_NOT_IN_A_NAME = re.compile('["<>:/|\\\\?*\\[\\]\x00-\x1f\x7f\ud800-\udfff]+')
 
 
 def write_aside(path: Path, content: bytes) -> None:
@@ -37,13 +37,13 @@ def write_aside(path: Path, content: bytes) -> None:
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON of which any text comes back equal, with nothing in it that UTF-8 cannot hold.
+    r"""JSON of which any text comes back equal, with nothing in it that UTF-8 cannot hold.
 
     Lone surrogates are written as JSON's escapes. Where a high one stands before a low one, the low
     one stays as it is: escapes of both would be read as one character.
 
-    >>> as_json("a\\ud83d ☃")
-    '"a\\\\ud83d ☃"'
+    >>> as_json("a\ud83d ☃")
+    '"a\\ud83d ☃"'
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not _TO_ESCAPE.search(text):

@@ -255,13 +255,7 @@ class EndRecord(Record, frozen=True, tag="end", kw_only=True, omit_defaults=True
 
 
 _Line = (
-    Header
-    | RoundRecord
-    | ResponseRecord
-    | AnswerRecord
-    | FailedRecord
-    | ResumedRecord
-    | EndRecord
+    Header | RoundRecord | ResponseRecord | AnswerRecord | FailedRecord | ResumedRecord | EndRecord
 )
 
 
@@ -292,9 +286,7 @@ class JournalFile:
         ]
         last = {(each.model, each.doc_id): each for each in all_of_task}
         return [
-            each
-            for each in all_of_task
-            if each.answered or last[each.model, each.doc_id] is each
+            each for each in all_of_task if each.answered or last[each.model, each.doc_id] is each
         ]
 
     def open_failures(self, task: str) -> set[tuple[str, int]]:

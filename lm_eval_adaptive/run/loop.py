@@ -23,6 +23,7 @@ from lm_eval_adaptive.host.environment import (
     refuse_several_processes,
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
+from lm_eval_adaptive.host.stop import Stop
 from lm_eval_adaptive.host.task import TaskDocs, load_tasks
 from lm_eval_adaptive.records.files import file_part
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
@@ -34,6 +35,7 @@ from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
 from lm_eval_adaptive.run.ranking import ranking_document, summary_document, versions
 from lm_eval_adaptive.run.results import write_results
+from lm_eval_adaptive.run.stopping import cause, exit_code, heeding_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,6 +95,7 @@ class AdaptiveRun:
         self._listen: Listener = listener or (lambda contest, event: None)
         self._pool = Pool(adaptive.resident)
         self.pause = FIRST_PAUSE
+        self.stop = Stop()
 
     def run(self) -> RunOutcome:
         """Ask, rank, write.
@@ -112,13 +115,13 @@ class AdaptiveRun:
                 if self.resume is None
                 else go_on(self.resume, head)
             )
-            with journal, self.saying_how_to_go_on(journal.path):
+            with journal, self.saying_how_to_go_on(journal.path), heeding_signals(self.stop):
                 outcome = RunOutcome(self.output_path)
                 try:
                     for docs, contest in opened:
                         Play(
                             docs, contest, self.candidates, journal, held, self._pool,
-                            self._listen, self.pause,
+                            self._listen, self.stop, self.pause,
                         ).play()  # fmt: skip
                         outcome.tasks[contest.task] = self._ranked(contest)
                     if len(opened) > 1:
@@ -136,7 +139,9 @@ class AdaptiveRun:
         try:
             yield
         except KeyboardInterrupt:
-            raise Interrupted(f"stopped by you; {saved}; go on with {again}") from None
+            stopped = Interrupted(f"{cause(self.stop)}; {saved}; go on with {again}")
+            stopped.exit_code = exit_code(self.stop)
+            raise stopped from None
         except OSError as error:
             raise ModelError(
                 f"could not write {error.filename or journal} ({error.strerror}); {saved}: free "
@@ -217,7 +222,7 @@ class AdaptiveRun:
                         contest, ranked.ranking, candidate, candidate.serve(docs), manager,
                         self.output_path,
                     )  # fmt: skip
-                except Exception as error:  # noqa: BLE001  any task's code, any file system
+                except Exception as error:  # any task's code, any file system
                     results[candidate.name] = {}
                     problems.append(
                         f"results and samples of {candidate.name} on {contest.task} were not "

@@ -44,7 +44,9 @@ def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
     raw = document_score(terms.metric, value)
     if not np.isfinite(raw):
         reason = getattr(value, "reason", "")
-        return failed(terms, f"{terms.metric} is missing: {reason}" if reason else f"{terms.metric} is {raw}")
+        return failed(
+            terms, f"{terms.metric} is missing: {reason}" if reason else f"{terms.metric} is {raw}"
+        )
     return ScoreRecord(
         raw_score=raw,
         score=float(terms.scale.to_score(raw)),

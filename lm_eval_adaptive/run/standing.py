@@ -43,7 +43,8 @@ def standings(folder: Path, journal: JournalFile) -> dict[str, Standing]:
     return {
         task: _standing(folder, journal, task)
         for task in journal.header.config.tasks
-        if task not in ended or not any(folder.glob(f"ranking_{escape(file_part(task))}_[0-9]*.json"))
+        if task not in ended
+        or not any(folder.glob(f"ranking_{escape(file_part(task))}_[0-9]*.json"))
     }
 
 
