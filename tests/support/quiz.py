@@ -35,7 +35,7 @@ metric_list:
 {more}metadata: {{version: 1.0}}
 """
 
-_UTIL = '''
+_UTIL = """
 def share(doc, text):
     want, got = doc["answer"].split(), str(text).split()
     return sum(a == b for a, b in zip(want, got)) / len(want)
@@ -54,7 +54,7 @@ def pairs(doc, results):
 def rare(items):
     kept = [score for is_rare, score in items if is_rare]
     return sum(kept) / len(kept)
-'''
+"""
 
 
 def answer_of(number):
