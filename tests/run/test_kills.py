@@ -91,19 +91,23 @@ def test_a_signal_waits_for_what_is_out_writes_it_and_says_how_to_go_on(
     assert asked == len(answered), "nothing was asked after the signal"
 
 
+def signalled(*numbers):
+    """This process, when signals come and it has nothing else to do."""
+    for number in numbers:
+        os.kill(os.getpid(), number)
+    time.sleep(30)
+
+
 def test_a_second_signal_and_the_end_of_patience_stop_at_once():
     stop = Stop(grace=60.0)
     with heeding_signals(stop), pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.wanted
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
+        signalled(signal.SIGTERM, signal.SIGTERM)
+    assert stop.wanted
     before = signal.getsignal(signal.SIGTERM)
     assert before == signal.SIG_DFL, "handlers are put back"
     started = time.monotonic()
     with heeding_signals(Stop(grace=0.1)), pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
+        signalled(signal.SIGTERM)
     assert time.monotonic() - started < 10
 
 
@@ -111,8 +115,7 @@ def test_while_a_model_loads_a_signal_is_heard_at_once():
     stop = Stop()
     stop.at_once = True
     with heeding_signals(stop), pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(5)
+        signalled(signal.SIGINT)
 
 
 def test_other_threads_than_the_main_one_change_no_handler():
