@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes an environment and passes the tests: style, types, declared dependencies, dead code, then
+# Makes an environment and passes the tests: style, types, floors, declared dependencies, dead code, then
 # pytest. Arguments go to pytest.
 #
 #   bash scripts/test.sh              everything that needs no real weights
@@ -12,6 +12,8 @@ export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 ruff check .
 ruff format --check .
 mypy
+lint-imports
 deptry --no-ansi .
 vulture
-exec python -m pytest "$@"
+# Two processes even on one core: much of the time is other programs starting.
+exec python -m pytest -n "${LMEVAL_ADAPTIVE_TEST_JOBS:-2}" "$@"

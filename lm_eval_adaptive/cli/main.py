@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.cli import bank, calibrate, init_task, listing, report, run, simulate
 from lm_eval_adaptive.cli.run_options import add_run_options
+from lm_eval_adaptive.cli.words import parse, speak_in_one_line
 from lm_eval_adaptive.errors import AdaptiveError, Interrupted
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     add_run_options(subparsers.choices["run"])
     for command in (calibrate, bank, report, init_task, simulate):
         command.add_parser(subparsers)
+    speak_in_one_line(parser)
     return parser, subparsers
 
 
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparsers.choices["run"].print_help()
         return 0
     try:
-        return _execute(parser.parse_args(arguments), arguments)
+        return _execute(parser, arguments)
     except AdaptiveError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
@@ -71,11 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Interrupted.exit_code
 
 
-def _execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
+def _execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    namespace = parse(parser, arguments)
     command = getattr(namespace, "command", None)
     if command == "run":
-        words = run.words_to_resume(namespace)
-        return run.execute(namespace, arguments) if words is None else main(words)
+        words = run.words_to_resume(namespace, lambda given: parse(parser, given))
+        if words is not None:
+            arguments, namespace = words, parse(parser, words)
+            namespace.output_path = None  # it goes on in its folder
+        return run.execute(namespace, arguments)
     if command in ("ls", "validate"):
         return listing.execute(namespace)
     return int(namespace.func(namespace) or 0)

@@ -164,10 +164,17 @@ def _read_candidates(
     opened = [dict(each) for each in options.get(CANDIDATES, [])]
     everywhere = namespace.model_args or {}
     if len(opened) == 1:
-        opened[0]["model_args"] = everywhere  # --model_args may stand before its --model
-    elif not opened and everywhere:
-        opened = [{"model": "hf", "model_args": everywhere}]
+        opened[0]["model_args"] = dict(everywhere)  # --model_args may stand before its --model
     listed = options.get("models")
+    placed = {key for each in opened for key in each.get("model_args", {})}
+    early = [key for key in everywhere if key not in placed]
+    if early and (len(opened) > 1 or listed is not None):
+        raise UsageError(
+            f"--model_args {early[0]}=… belongs to the --model before it, and there is none; write "
+            "--model M --model_args … for each"
+        )
+    if not opened and everywhere:
+        opened = [{"model": "hf", "model_args": everywhere}]
     where = "the command line"
     if isinstance(listed, str):
         where = f"--models {listed}"
@@ -194,29 +201,9 @@ def _adaptive_config(options: dict[str, Any]) -> AdaptiveConfig:
         if not size.isdecimal():
             raise UsageError(f"--round_size must be auto or a whole number, got {size!r}")
         values["round_size"] = int(size)
-    if "bank" in values:
-        values["bank"] = _banks(values["bank"])
+    if isinstance(values.get("bank"), str):
+        values["bank"] = [values["bank"]]  # PATH or TASK=PATH: the run knows its tasks
     return AdaptiveConfig(**values)
-
-
-def _banks(given: str | list[str] | dict[str, str]) -> str | dict[str, str]:
-    """``--bank PATH`` for all tasks, or ``TASK=PATH`` for each."""
-    from lm_eval_adaptive.banks.hub import is_hub_address
-
-    if isinstance(given, dict):
-        return given
-    texts = [given] if isinstance(given, str) else list(given)
-    by_task: dict[str, str] = {}
-    for text in texts:
-        task, separator, path = text.partition("=")
-        if not separator or is_hub_address(text) or Path(text).exists():
-            if len(texts) > 1:
-                raise UsageError(
-                    f"--bank {text}: with several --bank each must say its task, TASK=PATH"
-                )
-            return text
-        by_task[task] = path
-    return by_task
 
 
 def load_yaml(path: Path) -> Any:

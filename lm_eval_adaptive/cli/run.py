@@ -17,6 +17,7 @@ from lm_eval_adaptive.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Sequence
 
     from lm_eval_adaptive.records.outcome import RunOutcome
 
@@ -65,6 +66,7 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     asked = read_request(namespace)
     resume = getattr(namespace, "resume", None)
+    _refuse_another_folder(namespace, resume)
     with Progress() as progress:
         outcome = perform(
             AdaptiveRun(
@@ -79,6 +81,21 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     show_outcome(outcome)
     _raise_for_lost_models(outcome)
     return 0
+
+
+def _refuse_another_folder(namespace: argparse.Namespace, resume: str | None) -> None:
+    """A resumed run writes where it did.
+
+    Raises:
+        UsageError: ``--output_path`` names another folder.
+    """
+    output = getattr(namespace, "output_path", None)
+    if resume is None or output is None or Path(output).resolve() == Path(resume).resolve():
+        return
+    raise UsageError(
+        f"--output_path {output} has no effect with --resume {resume}: the run goes on in its own "
+        "folder; leave --output_path out"
+    )
 
 
 def _raise_for_lost_models(outcome: RunOutcome) -> None:
@@ -99,14 +116,24 @@ def _raise_for_lost_models(outcome: RunOutcome) -> None:
         )
 
 
-def words_to_resume(namespace: argparse.Namespace) -> list[str] | None:
-    """The whole command line of ``--resume DIR`` without other options, from the run's journal.
+# Options that may be given anew to a run that is resumed.
+_ANEW = frozenset({"adaptive", "clip", "resume", "verbosity"})
+
+
+def words_to_resume(
+    namespace: argparse.Namespace, read: Callable[[list[str]], argparse.Namespace]
+) -> list[str] | None:
+    """The whole command line of ``--resume DIR`` without a task, from the run's journal.
+
+    Args:
+        namespace: What was given now.
+        read: Parses a command line.
 
     Returns:
         Its words; None where the command line says everything itself.
 
     Raises:
-        UsageError: The run was started from Python.
+        UsageError: The run was started from Python, or an option is given that is not the run's.
         DataError: The journal cannot be read.
     """
     folder = getattr(namespace, "resume", None)
@@ -120,13 +147,51 @@ def words_to_resume(namespace: argparse.Namespace) -> list[str] | None:
         raise UsageError(
             f"--resume {folder}: the run was started from Python; resume it there with resume="
         )
-    kept = []
+    kept = _without_resume(command)
+    _refuse_others(namespace, read(kept), read(["run", "--adaptive"]), folder)
+    clip = ["--clip"] if getattr(namespace, "clip", False) and "--clip" not in kept else []
+    return [*kept, *clip, "--resume", folder]
+
+
+def _without_resume(command: Sequence[str]) -> list[str]:
+    kept: list[str] = []
     skip = False
     for word in command:
-        if skip:
-            skip = False
-        elif word == "--resume":
-            skip = True
-        else:
+        if not skip and word != "--resume" and not word.startswith("--resume="):
             kept.append(word)
-    return [*kept, "--resume", folder]
+        skip = word == "--resume"
+    return kept
+
+
+def _refuse_others(
+    now: argparse.Namespace, then: argparse.Namespace, plain: argparse.Namespace, folder: str
+) -> None:
+    """Refuse options beside ``--resume`` that are not those of the run.
+
+    Raises:
+        UsageError: There are some; they are named.
+    """
+    began, untouched = vars(then), vars(plain)
+    others = [
+        name
+        for name, value in vars(now).items()
+        if name not in _ANEW and value != untouched.get(name) and value != began.get(name)
+    ]
+    if CANDIDATES in others:
+        others = [name for name in others if name not in ("model", "model_args", CANDIDATES)]
+        others.insert(0, "model")
+    if others:
+        told = "; ".join(
+            f"--{name} ({_shown(began.get(name))} when it began, {_shown(getattr(now, name))} now)"
+            if name != "model"
+            else "--model (other models than when it began)"
+            for name in others
+        )
+        raise UsageError(
+            f"--resume {folder} takes all options from the run, and these differ: {told}; leave "
+            "them out, or start a new run"
+        )
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else str(value)

@@ -61,6 +61,10 @@ class _CandidateAction(argparse.Action):
         opened = _candidates(namespace)
         if not opened:
             parser.error(f"{option_string} belongs to the --model before it, and there is none")
+        if key in opened[-1]:
+            parser.error(
+                f"{option_string} is given twice for one --model ({opened[-1][key]}, {values})"
+            )
         opened[-1][key] = values
 
 
@@ -179,6 +183,13 @@ def _add_measure(own: argparse._ArgumentGroup) -> None:
         metavar="<lo>,<hi>",
         help="With --bank none: the metric's lowest and highest value, e.g. --range 0,100; "
         "default: the task's metadata.adaptive.range, or what is known of the metric",
+    )
+    own.add_argument(
+        "--clip",
+        action="store_true",
+        default=quiet,
+        help="Go on where more than 1 %% of scores lie outside the metric's range; they count as "
+        "its ends",
     )
     own.add_argument(
         "--stratify",

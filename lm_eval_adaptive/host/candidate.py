@@ -11,15 +11,13 @@ import hashlib
 import json
 import logging
 import queue
-import random
 import threading
 from collections.abc import Callable  # noqa: TC003  dataclasses are looked at
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.draws import TASK_CODE, seed_everything
 from lm_eval_adaptive.host.environment import NULL_ANSWER
 from lm_eval_adaptive.host.served import NO_ANSWER, POLL, Fault, Served, Session
 from lm_eval_adaptive.host.settings import effective, folder_name
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Filters and metrics were not written for threads: answers are awaited side by side, scored in
-# turn.
-_SCORING = threading.Lock()
 
 CHARACTERS_PER_TOKEN = 4
 SEEDS_APART = 1009  # more than there are rounds, so that no two batches draw alike
@@ -499,7 +494,7 @@ class Candidate:
         """Filter and score answered instances."""
         if not instances:
             return
-        with _SCORING:
+        with TASK_CODE:  # answers are awaited side by side, scored in turn
             results = process_answers(task, instances)
         for instance, result in zip(instances, results, strict=True):
             prompt = instance.arguments[0]
@@ -576,19 +571,6 @@ def prompt_hash(prompt: Any) -> str:
         return str(hash_string(prompt))
     except UnicodeEncodeError:
         return hashlib.sha256(str(prompt).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def seed_everything(seeds: Sequence[int | None], shift: int) -> None:
-    """Seed the generators that back ends draw from, as the harness does at its start."""
-    import sys
-
-    python, numpy_seed, torch_seed = seeds[:3]
-    if python is not None:
-        random.seed(python + shift)
-    if numpy_seed is not None:
-        np.random.seed(numpy_seed + shift)  # noqa: NPY002  the generator back ends use
-    if torch_seed is not None and "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(torch_seed + shift)
 
 
 def _first_line(error: BaseException) -> str:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK = ".journal.lock"
+NAMED = 3  # differences between two configurations that a refusal names
 
 
 class Journal:
@@ -206,22 +207,29 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-def check_same(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> None:
-    """Refuse to resume a run under another configuration, naming the first difference.
+def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to resume a run under another configuration, naming what differs.
 
     Raises:
         DataError: Something differs.
     """
+    found = list(_differences(then, now))
+    if found:
+        more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        raise DataError(
+            f"--resume: {'; '.join(found[:NAMED])}{more}; resume with the original settings "
+            "(--resume DIR alone takes them all), or start a new run"
+        )
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> Iterator[str]:
     for key in sorted({*then, *now}):
         old, new = then.get(key), now.get(key)
         name = f"{path}{key}"
         if isinstance(old, dict) and isinstance(new, dict):
-            check_same(old, new, f"{name}.")
+            yield from _differences(old, new, f"{name}.")
         elif old != new:
-            raise DataError(
-                f"--resume: {name} was {old!r} when the run began and is {new!r} now; resume with "
-                "the original settings (--resume DIR alone takes them all), or start a new run"
-            )
+            yield f"{name} was {old!r} when the run began and is {new!r} now"
 
 
 def _mend(path: Path) -> None:

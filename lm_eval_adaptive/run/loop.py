@@ -24,12 +24,13 @@ from lm_eval_adaptive.host.environment import (
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
 from lm_eval_adaptive.host.stop import Stop
-from lm_eval_adaptive.host.task import TaskDocs, load_tasks
+from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.files import file_part
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
+from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
+    from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.contest import Contest
     from lm_eval_adaptive.run.play import Listener
@@ -169,13 +171,22 @@ class AdaptiveRun:
         """The contest on each task, in the user's order."""
         specs = [candidate.spec for candidate in self.candidates]
         size, seed = self._batch(), self.settings.seed[1] or 0
-        found: Opened = []
-        for name in resolve_tasks(manager, self.settings.tasks):
-            for task in load_tasks(manager, name):
-                if any(contest.task == task.config.task for _, contest in found):
-                    continue
-                docs = TaskDocs(task)
-                found.append((docs, open_contest(docs, self.adaptive, specs, size, seed)))
+        names = resolve_tasks(manager, self.settings.tasks)
+        documents = open_documents(
+            manager,
+            names,
+            self.settings.seed,
+            self.candidates[0].prompt,
+            # Only the command line has the tracker that does so.
+            name_is_drawn=bool(self.command)
+            and all(draws_a_name(spec.model_args) for spec in specs),
+        )
+        tasks = [docs.name for docs in documents]
+        banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)
+        adaptive = replace(self.adaptive, bank=banks)
+        refuse_idle_options(adaptive, self.candidates)
+        found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
+        refuse_idle_rules(adaptive, [contest for _, contest in found])
         return found
 
     def _head(self, opened: Opened) -> RunHead:

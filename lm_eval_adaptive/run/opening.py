@@ -164,7 +164,7 @@ def _signed(
         )
     scorer, said = _scorer(docs, specs, terms.metric)
     terms = replace(terms, signature=recipe(docs, terms, procedure, scorer))
-    return View(terms, procedure, doc_ids, [*notices, *said])
+    return View(terms, procedure, doc_ids, [*docs.notices, *notices, *said])
 
 
 def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:

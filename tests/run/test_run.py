@@ -512,12 +512,12 @@ def test_chat_template_and_system_instruction_reach_the_prompt(toy_bank, tmp_pat
 
 
 def test_repeats_are_asked_and_paid(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import loop as module
+    from lm_eval_adaptive.host import task as module
 
     load = module.load_tasks
 
-    def thrice(manager, name):
-        (task,) = load(manager, name)
+    def thrice(manager, names):
+        (task,) = load(manager, names)
         task.set_config("repeats", 3)
         return [task]
 
