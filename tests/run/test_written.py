@@ -266,20 +266,20 @@ def test_what_metrics_have_to_say_at_the_end_stands_in_the_ranking_and_is_kept(
 ):
     from lm_eval_adaptive.run import loop as module
 
-    load, said = module.load_tasks, [["two replies were cut"], []]
+    load, said = module.open_documents, [["two replies were cut"], []]
 
-    def with_notices(manager, name):
-        found = load(manager, name)
-        plain = found[0].config.process_results
+    def with_notices(*args, **kwargs):
+        found = load(*args, **kwargs)
+        plain = found[0].task.config.process_results
 
         def process_results(doc, results):
             return plain(doc, results)
 
         process_results.notices = lambda: said.pop(0)
-        found[0].set_config("process_results", process_results)
+        found[0].task.set_config("process_results", process_results)
         return found
 
-    monkeypatch.setattr(module, "load_tasks", with_notices)
+    monkeypatch.setattr(module, "open_documents", with_notices)
     first = run(task, tmp_path)["ranking"][quiz.TASK]
     assert "two replies were cut" in first["warnings"]
     again = run(task, None, resume=tmp_path)["ranking"][quiz.TASK]
