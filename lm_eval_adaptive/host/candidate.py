@@ -401,7 +401,7 @@ class Candidate:
                 watch.fate(what.what)
             heard.put((place, what))
 
-        session = Session(requests, watch.stop, watch.enough, told, watch.waits)
+        session = Session(requests, watch.stop, watch.enough, told, watch.waits, served.retries)
         sending = _Sending(self._asking(), served, session, requests)
         sending.start()
         settled: set[int] = set()

@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -204,6 +204,7 @@ class Session:
         enough: Whether the model failed so often that it is asked nothing more.
         told: Called with (place of the request, answer or fault), in whichever thread.
         waits: Called with what is waited for when the server is away, "" when it is back.
+        retries: Tries of a request that the user asked for, where these are more.
     """
 
     def __init__(
@@ -213,8 +214,9 @@ class Session:
         enough: Callable[[], bool],
         told: Callable[[int, str | Fault], None],
         waits: Callable[[str], None],
+        retries: int = 0,
     ) -> None:
-        self.patience = PATIENCE
+        self.patience = replace(PATIENCE, attempts=max(PATIENCE.attempts, retries))
         self.lost = ""  # why the model is to be set aside
         self.closed = False  # nobody wants answers any more; those that are out are still told
         self.stop = stop
@@ -323,7 +325,7 @@ class Served:
         self._choices = isinstance(lm, LocalCompletionsAPI)
         self.session: Session | None = None
         self._gate: tuple[Any, asyncio.Semaphore] | None = None
-        lm.max_retries = 1  # tries are counted here
+        self.retries, lm.max_retries = int(lm.max_retries), 1  # tries are counted here
         lm.model_call, lm.amodel_call = self._model_call, self._amodel_call
         lm.parse_generations = self._parse_generations
         logging.getLogger("lm_eval.models.api_models").addFilter(_without_noise)
@@ -339,7 +341,9 @@ class Served:
         if self.session is not None:
             for body in outputs if isinstance(outputs, list) else [outputs]:
                 check_body(body, choices=self._choices)
-        found: list[Any] = self._parse(outputs=outputs, contexts=contexts, **kwargs)
+        if contexts is not None:
+            kwargs["contexts"] = contexts
+        found: list[Any] = self._parse(outputs=outputs, **kwargs)
         return found
 
     # One request after another.
