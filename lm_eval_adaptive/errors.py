@@ -56,3 +56,13 @@ class Interrupted(AdaptiveError):  # noqa: N818  a stop asked for by the user is
     """The user stopped the run; what was asked so far is saved."""
 
     exit_code = 130
+
+
+def first_line(error: BaseException) -> str:
+    """An exception of any kind as one line.
+
+    >>> first_line(ZeroDivisionError("division by zero"))
+    'ZeroDivisionError: division by zero'
+    """
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

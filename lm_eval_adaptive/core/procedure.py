@@ -210,8 +210,8 @@ class Procedure:
         active = ~state.failed & ~self.known
         if not active.any():
             return Stop("failed")
-        asked = state.administered
-        left = (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1)
+        asked = state.asked
+        left = state.free.sum(axis=1)
         estimates = self.estimate(state)
         if config.items_per_model is not None:
             short = active & (asked < config.items_per_model)
@@ -287,7 +287,7 @@ class Procedure:
         """One round for each of the models, up to a length."""
         if not models.any():
             return Stop("bank_exhausted")
-        asked = state.administered
+        asked = state.asked
         money, items = self._purse(state)
         wanted: dict[int, int] = {}
         for row in np.flatnonzero(models):
@@ -309,8 +309,7 @@ class Procedure:
 
     def _plan(self, state: RunState, estimates: Estimates, wanted: dict[int, int]) -> Round | Stop:
         """A round of so many items for each model."""
-        free = state.available[None, :] & ~np.isfinite(state.responses)
-        chosen = self.sampler.choose(wanted, estimates, free, self.item_costs)
+        chosen = self.sampler.choose(wanted, estimates, state.free, self.item_costs)
         asks = tuple(Ask(model, tuple(items)) for model, items in chosen.items() if items)
         return Round(asks) if asks else Stop("budget")
 
@@ -356,11 +355,8 @@ class Procedure:
         slots = size if self.inference.one_at_a_time else size * int(models.sum())
         # Models asked the same items compare best: with equal costs each is asked as many.
         alike = self.inference.shared and bool(np.ptp(self.costs[models]) == 0.0)
-        asked = state.administered
-        room = np.minimum(
-            self.max_items - asked,
-            (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1),
-        )
+        asked = state.asked
+        room = np.minimum(self.max_items - asked, state.free.sum(axis=1))
         money, items = self._purse(state)
         variance = estimates.level_se**2
         given = np.zeros(len(self.costs), dtype=np.int_)

@@ -132,15 +132,6 @@ def make_candidates(entries: Sequence[Mapping[str, Any]], where: str) -> tuple[C
                 "--model_name (or name: in a models file)"
             )
         found[spec.name] = spec
-    folders: dict[str, str] = {}
-    for name in found:
-        folder = folder_name(name)
-        if folder in folders:
-            raise UsageError(
-                f"{where}: the models {folders[folder]!r} and {name!r} would write to the same "
-                f"folder {folder!r}; name one differently with --model_name"
-            )
-        folders[folder] = name
     return tuple(found[name] for name in sorted(found))
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.records.files import write_aside
+from lm_eval_adaptive.records.files import json_bytes, write_aside
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.redact import hide, redact
 
@@ -106,6 +106,7 @@ class PairVerdict(_Record, frozen=True, kw_only=True):
         p_a_better: Probability that the full score of ``a`` is better.
         verdict: Which is better, if that is decided.
         required: Whether the run had to decide it.
+        note: What the verdict rests on that it should not, "" where nothing does.
     """
 
     a: str
@@ -113,6 +114,14 @@ class PairVerdict(_Record, frozen=True, kw_only=True):
     p_a_better: float
     verdict: Verdict
     required: bool = True
+    note: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """The record as JSON holds it; most have no note."""
+        found = super().plain()
+        if not self.note:
+            del found["note"]
+        return found
 
     @property
     def decided(self) -> bool:
@@ -357,8 +366,7 @@ class SummaryDocument(_Record, frozen=True, kw_only=True):
 
 def write_document(path: Path, document: RankingDocument | SummaryDocument) -> None:
     """Write a ranking or a summary; no half-written file is ever seen."""
-    text = json.dumps(document.plain(), indent=2, ensure_ascii=False)
-    write_aside(path, f"{text}\n".encode())
+    write_aside(path, json_bytes(document.plain(), indent=2) + b"\n")
 
 
 def read_ranking(path: Path) -> RankingDocument:
@@ -368,7 +376,7 @@ def read_ranking(path: Path) -> RankingDocument:
         DataError: It cannot be read, is no ranking file, or is of another schema.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_bytes())
     except (ValueError, OSError) as error:
         raise DataError(
             f"{path} is no readable ranking file ({error}); restore it, or write it again with "

@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from lm_eval_adaptive.host.environment import silenced
 from lm_eval_adaptive.redact import hide
-from lm_eval_adaptive.report.live_table import live_table, plain_line
+from lm_eval_adaptive.report.live_table import WAITING, live_table, plain_line
 from lm_eval_adaptive.report.snapshot import take_picture
 from lm_eval_adaptive.report.texts import printable
 
@@ -117,6 +117,7 @@ class Progress:
         self._console = console
         self._live: Any = None
         self._picture: Picture | None = None
+        self._contest: Contest | None = None
         self._clock = Clock(now)
         self._handler: logging.Handler | None = None
         self._before: tuple[bool, int] = (True, logging.NOTSET)
@@ -175,6 +176,7 @@ class Progress:
 
         self._stop(keep=True)
         self._picture, self._clock = None, Clock(self._now)
+        self._contest = contest
         self._line_at, self._line_for = -np.inf, (-1, 0)
         first = contest.views[0]
         models = len(first.terms.names)
@@ -213,12 +215,20 @@ class Progress:
         from rich.text import Text
 
         picture, fresh = self._picture, self._clock.fresh
+        # Other threads write it.
+        waiting = {} if self._contest is None else dict(self._contest.waiting)
         if picture is None:
-            return Text(f"first round: {fresh} answers" if fresh else "first round: asking")
+            words = f"first round: {fresh} answers" if fresh else "first round: asking"
+            away = "".join(f"\n{printable(name)}: {what}" for name, what in waiting.items())
+            return Text(f"{words}{away}")
         left = max(picture.items_left - fresh, 0)
         each = self._clock.seconds_per_item
         now = replace(
             picture,
+            lines=tuple(
+                replace(line, state=WAITING) if line.name in waiting else line
+                for line in picture.lines
+            ),
             asked=picture.asked + fresh,
             items_left=left,
             seconds_left=None if each is None else each * left,

@@ -14,7 +14,7 @@ import numpy as np
 from lm_eval_adaptive.core.outlook import look_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lm_eval_adaptive.core.procedure import Procedure
     from lm_eval_adaptive.core.scale import ScoreScale
@@ -60,6 +60,8 @@ class Contest(Protocol):
     def views(self) -> Sequence[View]: ...  # noqa: D102  by metric, the first leads
     @property
     def rounds(self) -> int: ...  # noqa: D102  rounds taken in
+    @property
+    def waiting(self) -> Mapping[str, str]: ...  # noqa: D102  what models' servers are waited for
 
 
 @dataclass(frozen=True)

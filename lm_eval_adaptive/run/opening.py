@@ -162,6 +162,12 @@ def _signed(
     notices: Sequence[str],
 ) -> View:
     """A view with its recipe, and with what the metric itself gives reason to say."""
+    worth, scale = terms.options.failure_score, terms.scale
+    if worth is not None and not scale.lo <= worth <= scale.hi:
+        raise UsageError(
+            f"--on_error {terms.options.on_error}: {terms.metric} lies in [{scale.lo:g}, "
+            f"{scale.hi:g}]; give a score of that range"
+        )
     scorer, said = _scorer(docs, specs, terms.metric)
     terms = replace(terms, signature=recipe(docs, terms, procedure, scorer))
     return View(

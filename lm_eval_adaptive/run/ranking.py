@@ -29,7 +29,7 @@ from lm_eval_adaptive.records.ranking import (
     SummaryDocument,
     SummaryRow,
 )
-from lm_eval_adaptive.run.remarks import remarks
+from lm_eval_adaptive.run.remarks import lost_shares, pair_note, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +64,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
     active = [row for row in range(len(names)) if not state.failed[row]]
     ranked, tied = _ranked(pairs, active), _ties(pairs, active)
     of_row = _estimate_of(view, estimates)
+    lost = lost_shares(contest, view)
     items_full = len(view.doc_ids) * int((~procedure.known).sum())
     return MetricRanking(
         metric=terms.metric,
@@ -90,6 +91,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
                 p_a_better=pair.p_a_better,
                 verdict=pair.verdict,
                 required=pair.required,
+                note=pair_note(lost, names[pair.a], names[pair.b]),
             )
             for pair in pairs
         ),
@@ -113,7 +115,7 @@ def _estimate_of(view: View, estimates: Estimates) -> Callable[[int], Estimate]:
     raw = scale.to_raw(estimates.score)
     raw_se = estimates.score_se * scale.width
     half = estimates.score_half_interval * scale.width
-    asked = state.administered
+    asked = state.asked
 
     def of_row(row: int) -> Estimate:
         return Estimate(

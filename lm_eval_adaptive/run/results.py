@@ -6,13 +6,13 @@ inside functions, the harness. It computes nothing about models: numbers come fr
 
 from __future__ import annotations
 
-import copy
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import ModelError
-from lm_eval_adaptive.host.settings import folder_name
-from lm_eval_adaptive.records.journal import NAME
+from lm_eval_adaptive.host.written import Written, write_harness_files
+from lm_eval_adaptive.records.files import file_part, folder_of
 from lm_eval_adaptive.redact import redact, redact_results
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def write_results(
     task: Any,
     task_manager: Any,
     output_path: Path,
-) -> tuple[dict[str, Any], list[Path]]:
+) -> tuple[dict[str, Any], Written]:
     """Write one model's results and samples files by one stock call of the harness.
 
     The call is given the chosen documents, the recorded answers and the recorded metric values, so
@@ -84,35 +84,85 @@ def write_results(
 
     Args:
         contest: The contest, over.
-        document: Its ranking.
+        document: Its ranking, as written.
         candidate: The model.
         task: The model's served task.
         task_manager: The harness's task manager.
         output_path: The run's folder.
 
     Returns:
-        The harness's results, and the files written.
+        The harness's results, and what was written.
 
     Raises:
-        ModelError: The harness could not write them; the journal holds everything.
+        Exception: Whatever the task's code or the harness raises.
     """
     answers = [
         answer
         for answer in contest.answers
-        if answer.model == candidate.name and answer.doc_id not in contest.first.excluded
+        if answer.model == candidate.name
+        and answer.answered
+        and answer.doc_id not in contest.first.excluded
     ]
     if not answers:
-        return {}, []
+        return {}, Written()
     task.choose(sorted(answer.doc_id for answer in answers))
     task.recorded = {
-        (answer.doc_id, name): values
+        (answer.doc_id, name): {
+            metric: math.nan if value is None else value for metric, value in values.items()
+        }
         for answer in answers
         for name, values in answer.metrics.items()
     }
+    broken = _aggregate_on_its_own(task)
     responses = {answer.doc_id: answer.resps for answer in answers}
     results, tracker = _stock_call(candidate, task, task_manager, output_path, responses)
     _put_estimates(results, document, candidate.name)
-    return results, _write(results, tracker, candidate, contest.task, output_path)
+    general = tracker.general_config_tracker
+    general.model_source = candidate.spec.model
+    general.model_name = candidate.name
+    names = [spec.name for spec in contest.specs]
+    folder = output_path / folder_of(candidate.name, names)
+    found = write_harness_files(
+        results, tracker, contest.task, file_part(contest.task), folder, document.date
+    )
+    found.problems += [
+        f"{folder / f'results_{document.date}.json'} lacks the task's own {metric} ({why})"
+        for metric, why in broken.items()
+    ]
+    return results, found
+
+
+def _aggregate_on_its_own(task: Any) -> dict[str, str]:
+    """Have each aggregation of a task fail by itself, as over documents of a kind none was asked.
+
+    Returns:
+        Filled as they fail: why, by metric.
+    """
+    broken: dict[str, str] = {}
+    plain = task.aggregation
+
+    def guarded(metric: str, aggregate: Any) -> Any:
+        def aggregate_or_tell(items: Any) -> Any:
+            try:
+                return aggregate(items)
+            except Exception as error:  # noqa: BLE001  any task's code
+                broken[metric] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                return None
+
+        return aggregate_or_tell
+
+    class Guarded(dict):  # type: ignore[type-arg]
+        """A metric without an aggregation gets the harness's mean, and that may fail as well."""
+
+        def __missing__(self, metric: str) -> Any:
+            from lm_eval.api.metrics import mean
+
+            return guarded(metric, mean)
+
+    task.aggregation = lambda: Guarded(
+        {metric: guarded(metric, aggregate) for metric, aggregate in (plain() or {}).items()}
+    )
+    return broken
 
 
 def _stock_call(
@@ -157,33 +207,6 @@ def _stock_call(
     return redact_results(results), tracker
 
 
-def _write(
-    results: dict[str, Any], tracker: Any, candidate: Candidate, name: str, output_path: Path
-) -> list[Path]:
-    """Have the harness write its files; the results are left as they were."""
-    general = tracker.general_config_tracker
-    general.model_source = candidate.spec.model
-    general.model_name = candidate.name
-    general.model_name_sanitized = folder_name(candidate.name)
-    samples = results.pop("samples")
-    # The tracker turns answers into text in place; the caller gets them as they were.
-    kept = copy.deepcopy(samples)
-    tracker.save_results_aggregated(results=results, samples=samples)
-    tracker.save_results_samples(task_name=name, samples=samples[name])
-    folder = output_path / folder_name(candidate.name)
-    date_id = getattr(tracker, "date_id", "")
-    files = [folder / f"results_{date_id}.json", folder / f"samples_{name}_{date_id}.jsonl"]
-    for file in files:
-        if not file.is_file():  # the tracker swallows its own errors
-            raise ModelError(
-                f"could not write {file}; is the disk full or the folder read-only? all answers "
-                f"are in {output_path / NAME}: free some room and use --resume "
-                f"{output_path}"
-            )
-    results["samples"] = kept
-    return files
-
-
 def _put_estimates(results: dict[str, Any], document: RankingDocument, model: str) -> None:
     """Put the estimates of the whole benchmark's scores where the harness has plain means."""
     own = document.entry_of(model)
@@ -214,7 +237,9 @@ def _put_estimates(results: dict[str, Any], document: RankingDocument, model: st
                 "documents are biased and are no score of the task"
             ),
             "mean_over_chosen": {
-                key: value for key, value in plain.items() if "_stderr," not in key
+                key: value
+                for key, value in plain.items()
+                if "_stderr," not in key and value is not None and value == value  # noqa: PLR0124
             },
         }
     }

@@ -16,6 +16,7 @@ from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.errors import AdaptiveError
 from lm_eval_adaptive.host.settings import CandidateSpec
+from lm_eval_adaptive.records.files import file_part
 from lm_eval_adaptive.records.standing import Standing
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.contest import Contest, Terms, View
@@ -42,7 +43,8 @@ def standings(folder: Path, journal: JournalFile) -> dict[str, Standing]:
     return {
         task: _standing(folder, journal, task)
         for task in journal.header.config.tasks
-        if task not in ended or not any(folder.glob(f"ranking_{escape(task)}_[0-9]*.json"))
+        if task not in ended
+        or not any(folder.glob(f"ranking_{escape(file_part(task))}_[0-9]*.json"))
     }
 
 

@@ -270,10 +270,10 @@ def test_when_all_models_fail_there_is_no_ranking(toy_bank, tmp_path):
 
 
 def test_a_model_that_answers_none_is_asked_again_and_set_aside(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import asking
+    from lm_eval_adaptive.host.stop import Stop
 
     pauses = []
-    monkeypatch.setattr(asking.time, "sleep", pauses.append)
+    monkeypatch.setattr(Stop, "sleep", lambda self, seconds: pauses.append(seconds))
     models = toy.models()
     models[0]["model_args"]["none"] = True
     ranking = run(toy_bank, tmp_path, models)["ranking"][toy.TASK]
