@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.records.files import finite
 
 SCHEMA = 1
 NAME = "journal.jsonl"
@@ -269,7 +270,7 @@ def as_data(record: msgspec.Struct) -> dict[str, Any]:
 
 def written(record: Record) -> str:
     """A record as a line, without its end."""
-    return json.dumps(as_data(record), ensure_ascii=False)
+    return json.dumps(finite(as_data(record)), ensure_ascii=False, allow_nan=False)
 
 
 def read_journal(path: Path) -> JournalFile:

@@ -8,17 +8,18 @@ what it does not know. Keys of the file are the fields' names, in the order of `
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.records.files import write_aside
+from lm_eval_adaptive.records.files import finite, write_aside
 from lm_eval_adaptive.records.journal import NO_BANK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 SCHEMA = 1
@@ -340,7 +341,7 @@ class SummaryDocument(_Record, frozen=True, kw_only=True):
 
 def write_document(path: Path, document: RankingDocument | SummaryDocument) -> None:
     """Write a ranking or a summary; no half-written file is ever seen."""
-    text = json.dumps(document.plain(), indent=2, ensure_ascii=False)
+    text = json.dumps(finite(document.plain()), indent=2, ensure_ascii=False, allow_nan=False)
     write_aside(path, f"{text}\n".encode())
 
 
@@ -379,4 +380,25 @@ def ranking_from(data: Mapping[str, Any]) -> RankingDocument:
     Raises:
         msgspec.ValidationError: A value is missing or of the wrong type; the text says where.
     """
-    return msgspec.convert(data, RankingDocument)
+    return msgspec.convert(_numbered(data), RankingDocument)
+
+
+# Numbers that are NaN where nothing was estimated; a file has null for them.
+_UNKNOWN = frozenset(
+    {"score", "score_se", "score_ci", "ability", "ability_se", "cost", "cost_total", "cost_full"}
+)
+
+
+def _numbered(value: Any) -> Any:
+    """Plain data in which numbers that nobody knows are NaN again."""
+    if isinstance(value, list | tuple):
+        return [_numbered(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: _numbered(each) for key, each in value.items()}
+    if "raw_score" in found:  # a step of the trace: null is a document that was left out
+        return found
+    for key in _UNKNOWN & found.keys():
+        if found[key] is None or found[key] == [None, None]:
+            found[key] = [math.nan, math.nan] if key == "score_ci" else math.nan
+    return found

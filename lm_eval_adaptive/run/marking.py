@@ -6,6 +6,7 @@ contest, its cost, and its values in a shape that JSON has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,23 @@ def answer_record(contest: Contest, model: str, answer: Answer) -> AnswerRecord:
     )
 
 
+# What stands for a number that JSON has not, {"not finite": "nan"}, in a journal.
+_NO_NUMBER = "not finite"
+
+
+def python_value(value: Any) -> Any:
+    """A value as :func:`plain_value` made it, with NaN and infinity again.
+
+    >>> python_value(plain_value({"a": [float("-inf")]}))
+    {'a': [-inf]}
+    """
+    if isinstance(value, Mapping):
+        if set(value) == {_NO_NUMBER}:
+            return float(value[_NO_NUMBER])
+        return {key: python_value(each) for key, each in value.items()}
+    return [python_value(each) for each in value] if isinstance(value, list) else value
+
+
 def plain_value(value: Any) -> Any:
     """A metric value or filtered response as JSON can hold it: numpy numbers become Python's."""
     if isinstance(value, Mapping):
@@ -94,9 +112,12 @@ def plain_value(value: Any) -> Any:
         return [plain_value(each) for each in value]
     if value is None or isinstance(value, bool):
         return value
-    for kind in (str, int, float):  # numpy's float64 is a float as well, and JSON's has no kinds
+    for kind in (str, int):
         if isinstance(value, kind):
             return kind(value)
+    if isinstance(value, float):  # numpy's float64 as well
+        found = float(value)
+        return found if math.isfinite(found) else {_NO_NUMBER: str(found)}
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "size", None) == 1:
         return plain_value(item())

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import ModelError
 from lm_eval_adaptive.host.settings import folder_name
+from lm_eval_adaptive.records.files import finite
 from lm_eval_adaptive.records.journal import NAME
+from lm_eval_adaptive.run.marking import python_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +106,7 @@ def write_results(
         return {}, []
     task.choose(sorted(answer.doc_id for answer in answers))
     task.recorded = {
-        (answer.doc_id, name): values
+        (answer.doc_id, name): python_value(values)
         for answer in answers
         for name, values in answer.metrics.items()
     }
@@ -167,8 +169,9 @@ def _write(
     samples = results.pop("samples")
     # The tracker turns answers into text in place; the caller gets them as they were.
     kept = copy.deepcopy(samples)
-    tracker.save_results_aggregated(results=results, samples=samples)
-    tracker.save_results_samples(task_name=name, samples=samples[name])
+    # No file of ours holds NaN, which JSON has not.
+    tracker.save_results_aggregated(results=finite(results), samples=finite(samples))
+    tracker.save_results_samples(task_name=name, samples=finite(samples[name]))
     folder = output_path / folder_name(candidate.name)
     date_id = getattr(tracker, "date_id", "")
     files = [folder / f"results_{date_id}.json", folder / f"samples_{name}_{date_id}.jsonl"]
