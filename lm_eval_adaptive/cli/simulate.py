@@ -269,8 +269,8 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
             found[name] = float(cost)
         except ValueError as error:
             raise UsageError(f"--costs takes MODEL=COST, got {word!r}") from error
-        if not name or not found[name] > 0.0:
-            raise UsageError(f"--costs takes MODEL=COST with a cost above 0, got {word!r}")
+        if not name or not 0.0 < found[name] < math.inf:
+            raise UsageError(f"--costs takes MODEL=COST with a finite cost above 0, got {word!r}")
     return found
 
 

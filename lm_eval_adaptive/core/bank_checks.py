@@ -6,7 +6,7 @@ numpy and the errors. It knows no file: the reader says where the bank is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from lm_eval_adaptive.errors import BankError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.core.bank_info import BankInfo
+    from lm_eval_adaptive.core.response import ItemParameters
 
     BoolArray = NDArray[np.bool_]
+    FloatArray = NDArray[np.float64]
 
 # Beyond this many logits from the middle an expected score is 0 or 1 in floating point, and no
 # answer tells anything; calibration stays below 10.
@@ -29,7 +31,31 @@ LARGEST = 1e6
 _ROUNDING = 1e-4
 
 
-def check_bank(bank: ItemBank, where: str) -> None:
+class Numbers(Protocol):
+    """What is looked at of a bank; see its attributes."""
+
+    @property
+    def info(self) -> BankInfo: ...  # noqa: D102  what it is for
+    @property
+    def parameters(self) -> ItemParameters: ...  # noqa: D102  item parameters
+    @property
+    def content_hash(self) -> tuple[str, ...]: ...  # noqa: D102  identity of each document
+    @property
+    def doc_id(self) -> NDArray[np.int_]: ...  # noqa: D102  row of each document
+    @property
+    def kept(self) -> BoolArray: ...  # noqa: D102  which may be asked
+    @property
+    def reason(self) -> tuple[str, ...]: ...  # noqa: D102  why others may not
+    @property
+    def n_scores(self) -> NDArray[np.int_]: ...  # noqa: D102  scores per item
+    @property
+    def mean_score(self) -> FloatArray: ...  # noqa: D102  mean score per item
+    @property
+    def scores(self) -> FloatArray: ...  # noqa: D102  calibration scores
+    def __len__(self) -> int: ...  # noqa: D105  its items
+
+
+def check_bank(bank: Numbers, where: str) -> None:
     """Refuse a bank whose numbers no calibration gives.
 
     Args:
@@ -47,7 +73,7 @@ def _refuse(where: str, what: str) -> BankError:
     return BankError(f"bank {where}: {what}; recalibrate it")
 
 
-def _first(bank: ItemBank, wrong: BoolArray, where: str, name: str, expected: str) -> None:
+def _first(bank: Numbers, wrong: BoolArray, where: str, name: str, expected: str) -> None:
     """Refuse the first item of which a number is wrong."""
     at = np.flatnonzero(wrong)
     if len(at):
@@ -60,7 +86,7 @@ def _first(bank: ItemBank, wrong: BoolArray, where: str, name: str, expected: st
         )
 
 
-def _parameters(bank: ItemBank, where: str) -> None:
+def _parameters(bank: Numbers, where: str) -> None:
     items = bank.parameters
     for name in ("difficulty", "discrimination", "noise"):
         _first(bank, ~np.isfinite(getattr(items, name)), where, name, "a finite number")
@@ -80,7 +106,7 @@ def _parameters(bank: ItemBank, where: str) -> None:
         raise _refuse(where, f"an item's standard error is above {LARGEST**0.5:g}")
 
 
-def _documents(bank: ItemBank, where: str) -> None:
+def _documents(bank: Numbers, where: str) -> None:
     if len(set(bank.content_hash)) != len(bank):
         raise _refuse(where, "it holds the same content_hash twice")
     if (bank.doc_id < 0).any():
@@ -93,7 +119,7 @@ def _documents(bank: ItemBank, where: str) -> None:
         _first(bank, np.isinf(values) | (values < 0.0), where, name, "a count of tokens")
 
 
-def _models(bank: ItemBank, where: str) -> None:
+def _models(bank: Numbers, where: str) -> None:
     names = [model.name for model in bank.info.models]
     if len(bank.scores) != len(names):
         raise _refuse(
@@ -110,7 +136,7 @@ def _models(bank: ItemBank, where: str) -> None:
         raise _refuse(where, f"prior_sd is {sd:g}, expected a number above 0")
 
 
-def _scores(bank: ItemBank, where: str) -> None:
+def _scores(bank: Numbers, where: str) -> None:
     scores = bank.scores
     outside = np.argwhere(np.isinf(scores) | (scores < -_ROUNDING) | (scores > 1.0 + _ROUNDING))
     if len(outside):
@@ -128,19 +154,19 @@ def _scores(bank: ItemBank, where: str) -> None:
             f"item {item} has {int(seen[:, item].sum())} scores and says {bank.n_scores[item]}: "
             "it was edited",
         )
-    some = seen.any(axis=0)
-    means = np.where(seen, scores, 0.0).sum(axis=0)[some] / seen.sum(axis=0)[some]
-    off = ~(np.abs(means - bank.mean_score[some]) <= _ROUNDING)
-    if off.any():
-        item = int(np.flatnonzero(some)[np.flatnonzero(off)[0]])
+    if not seen.all():  # means are then completed by the models that were asked more
+        return
+    means = scores.mean(axis=0)
+    off = np.flatnonzero(~(np.abs(means - bank.mean_score) <= _ROUNDING))
+    if len(off):
         raise _refuse(
             where,
-            f"the mean score of item {item} is {bank.mean_score[item]:g}, its scores' mean is "
-            f"{means[np.flatnonzero(off)[0]]:g}: it was edited",
+            f"the mean score of item {off[0]} is {bank.mean_score[off[0]]:g}, its scores' mean is "
+            f"{means[off[0]]:g}: it was edited",
         )
 
 
-def _asked(bank: ItemBank, where: str) -> None:
+def _asked(bank: Numbers, where: str) -> None:
     if not bank.kept.any():
         reasons = sorted({reason for reason in bank.reason if reason})
         raise _refuse(

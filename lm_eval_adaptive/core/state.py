@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lm_eval_adaptive.core.money import add_up
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -59,7 +61,7 @@ class RunState:
     def record(self, model: int, item: int, score: float, cost: float = 1.0) -> None:
         """Take in one answer's score; an answer to an excluded item is only counted and paid."""
         self.answered[model] += 1
-        self.spent[model] += cost
+        self.spent[model] = add_up((self.spent[model], cost))
         if self.available[item]:
             self.responses[model, item] = score
 

@@ -229,6 +229,8 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
         excluded: Documents that count for nobody.
         warnings: What to know before trusting the numbers.
         trace: Every answer, in order.
+        score_of: What scores are of, where it is less than the task: "the 100 documents in the
+            bank"; a file has it only then.
     """
 
     metric: str
@@ -248,6 +250,17 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     excluded: tuple[Excluded, ...] = ()
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
+    score_of: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """The ranking as JSON holds it."""
+        found = super().plain()
+        return _without_whole(found)
+
+    @property
+    def whole(self) -> str:
+        """What scores are of, in words."""
+        return self.score_of or "the whole benchmark"
 
     @property
     def names(self) -> list[str]:
@@ -282,6 +295,7 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The document as JSON holds it."""
         found = {key: _plain(getattr(self, key)) for key in _DOCUMENT_KEYS}
+        found = _without_whole(found)
         if self.rankings:
             found["rankings"] = {key: each.plain() for key, each in self.rankings.items()}
         if self.date:
@@ -298,10 +312,15 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
         ]
 
 
+def _without_whole(found: dict[str, Any]) -> dict[str, Any]:
+    """Scores that are of the whole task need no word."""
+    return {key: value for key, value in found.items() if key != "score_of" or value}
+
+
 _DOCUMENT_KEYS = (
-    "schema", "task", "metric", "filter", "higher_is_better", "bank", "config", "signature",
-    "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total", "items_full",
-    "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
+    "schema", "task", "metric", "filter", "score_of", "higher_is_better", "bank", "config",
+    "signature", "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total",
+    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
 )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class Terms:
         options: The adaptive options, of this metric alone.
         names: Models by row: those under test, sorted by name, then the known ones.
         signature: The recipe of the ranking.
+        score_of: What scores are of, where the bank has a part of the task's documents; else "".
     """
 
     key: str
@@ -65,6 +66,7 @@ class Terms:
     options: AdaptiveConfig
     names: tuple[str, ...]
     signature: str = ""
+    score_of: str = ""
 
     @property
     def bank_sha256(self) -> str:
@@ -253,6 +255,11 @@ class Contest:
         )
         chooser.chosen += 1
         return chooser.plan(step)
+
+    def stop(self, reason: str) -> None:
+        """End the contest by every metric."""
+        for view in self.views:
+            view.stop_reason = reason
 
     def _stop(self, steps: Sequence[Round | Stop]) -> None:
         for view, step in zip(self.views, steps, strict=True):

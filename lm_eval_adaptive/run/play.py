@@ -17,6 +17,8 @@ from lm_eval_adaptive.records.journal import EndRecord, FailedRecord, RoundRecor
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, in_plan_order
 from lm_eval_adaptive.run.contest import Contest, unanswered
 from lm_eval_adaptive.run.marking import answer_record
+from lm_eval_adaptive.run.outside import refuse_outside
+from lm_eval_adaptive.run.purse import Purse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +72,7 @@ class Play:
             (answer.model, answer.doc_id): answer for answer in held.answers(contest.task)
         }
         self._served: dict[str, Any] = {}
+        self._purse = Purse(contest, self.candidates, self._serve)
         self._asker = Asker(pool, self._serve, self._note, pause)
 
     def play(self) -> None:
@@ -77,16 +80,23 @@ class Play:
 
         Raises:
             ModelError: No model is left.
+            UsageError: Too many scores lie outside the metric's range.
             AdaptiveError: An answer cannot be scored.
         """
         contest, asked_before = self.contest, len(self.answers)
         self.listen(contest, "start")
         while (plan := contest.next()) is not None:
+            plan = self._purse.afford(plan)
+            if not plan:
+                contest.stop("budget")
+                break
             failures = self._ask(unanswered(plan, self.answers))
             contest.close_round(plan, self.answers, failures)
+            refuse_outside(contest, self.journal.path.parent, over=False)
             self.listen(contest, "round")
         if contest.stop_reason == "failed":
             raise ModelError("; ".join(contest.failed.values()))
+        refuse_outside(contest, self.journal.path.parent, over=True)
         if len(self.answers) > asked_before or contest.task not in self.held.stop_reasons():
             self.journal.write(EndRecord(task=contest.task, stop_reason=contest.stop_reason))
             self.journal.sync()

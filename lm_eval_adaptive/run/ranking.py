@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import structs
 
 import lm_eval_adaptive
+from lm_eval_adaptive.core.money import add_up
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
@@ -68,6 +69,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
     return MetricRanking(
         metric=terms.metric,
         filter=terms.filter,
+        score_of=terms.score_of,
         higher_is_better=scale.higher_is_better,
         bank=_stamp(view),
         signature=terms.signature,
@@ -97,7 +99,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
         items_total=int(state.answered.sum()),
         items_full=items_full,
         fraction=float(state.answered.sum() / items_full),
-        cost_total=float(state.spent.sum()),
+        cost_total=add_up(state.spent),
         cost_full=float(procedure.item_costs.sum()),
         excluded=tuple(
             Excluded(doc_id=doc_id, reason=reason) for doc_id, reason in view.excluded.items()
