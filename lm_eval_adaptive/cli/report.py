@@ -31,9 +31,12 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Write the report and name its file."""
+    from lm_eval_adaptive.records.files import check_file
     from lm_eval_adaptive.report.write import write_report
     from lm_eval_adaptive.run.standing import standings
 
     output = None if namespace.output is None else Path(namespace.output)
+    if output is not None and not output.is_dir():
+        check_file(output, "--output")
     print(write_report(Path(namespace.file), output, namespace.format, standings))
     return 0

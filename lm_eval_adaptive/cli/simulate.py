@@ -144,6 +144,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
+    from lm_eval_adaptive.records.files import check_file
+
+    if namespace.json is not None:
+        check_file(Path(namespace.json), "--json")
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from lm_eval_adaptive.core.regimes import plan_draws

@@ -120,11 +120,16 @@ class ItemBank:
 
         Returns:
             The path written.
+
+        Raises:
+            BankError: In its place is a folder or a device.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         target = Path(path)
+        if target.exists() and not target.is_file():  # a rename would replace a device
+            raise BankError(f"{target} is no regular file; name a file to save the bank in")
         cov = self.parameters.covariance
         columns = {
             "doc_id": self.doc_id,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from lm_eval_adaptive.core.response import information, variance
 from lm_eval_adaptive.errors import BankError
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 # Beyond this many logits from the middle an expected score is 0 or 1 in floating point, and no
 # answer tells anything; calibration stays below 10.
 FARTHEST = 40.0
-# An item that tells little (its discrimination is near 0) may lie far out.
-FARTHEST_DIFFICULTY = 1e4
+_ABILITIES = np.linspace(-10.0, 10.0, 9)
 LARGEST = 1e6
 # Scores are kept in single precision.
 _ROUNDING = 1e-4
@@ -52,7 +52,7 @@ class Numbers(Protocol):
     def mean_score(self) -> FloatArray: ...  # noqa: D102  mean score per item
     @property
     def scores(self) -> FloatArray: ...  # noqa: D102  calibration scores
-    def __len__(self) -> int: ...  # noqa: D105  its items
+    def __len__(self) -> int: ...
 
 
 def check_bank(bank: Numbers, where: str) -> None:
@@ -96,14 +96,20 @@ def _parameters(bank: Numbers, where: str) -> None:
         too_large = getattr(items, name) > LARGEST
         _first(bank, too_large, where, name, f"at most {LARGEST:g}")
     slope = items.discrimination if items.own_slopes else np.ones(len(items))
-    far = (np.abs(items.difficulty * slope) > FARTHEST) | (
-        np.abs(items.difficulty) > FARTHEST_DIFFICULTY
-    )
+    far = np.abs(items.difficulty * slope) > FARTHEST
     _first(bank, far, where, "difficulty", "an ability that a model can have")
     if not np.isfinite(items.covariance).all():
         raise BankError(f"bank {where}: an item's standard error is not finite; recalibrate it")
-    if (np.abs(items.covariance) > LARGEST).any():
-        raise _refuse(where, f"an item's standard error is above {LARGEST**0.5:g}")
+    with np.errstate(all="ignore"):
+        spread = variance(_ABILITIES, items)
+        told = information(_ABILITIES, items)
+    lost = np.flatnonzero(~(np.isfinite(spread) & np.isfinite(told)).all(axis=0))
+    if len(lost):
+        raise _refuse(
+            where,
+            f"the variance or information of item {lost[0]} is no finite number (difficulty "
+            f"{items.difficulty[lost[0]]:g}, discrimination {items.discrimination[lost[0]]:g})",
+        )
 
 
 def _documents(bank: Numbers, where: str) -> None:

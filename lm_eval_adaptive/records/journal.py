@@ -302,7 +302,7 @@ def read_journal(path: Path) -> JournalFile:
 def _parsed(path: Path, number: int, line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, number, error) from error
 
 

@@ -372,7 +372,7 @@ def read_ranking(path: Path) -> RankingDocument:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise DataError(
             f"{path} is no readable ranking file ({error}); restore it, or write it again with "
             f"--resume {path.parent}"

@@ -108,7 +108,7 @@ def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
     for path in candidates:
         try:
             results = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: is no intact results file ({error})") from error
         if not isinstance(results, dict) or "results" not in results:
             continue

@@ -52,7 +52,7 @@ def rows_of(path: Path, data: bytes, notices: list[str]) -> tuple[list[dict[str,
     if data.lstrip()[:1] == b"[":
         try:
             rows = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: is no intact JSON list ({error}); run it again") from error
         numbered = list(enumerate(rows, start=1))
         truncated = 0
@@ -87,7 +87,7 @@ def _parsed(line: bytes) -> tuple[Any, str | None]:
     """The value of a line of JSON, or what is wrong with it."""
     try:
         return json.loads(line), None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return None, str(error)
 
 
