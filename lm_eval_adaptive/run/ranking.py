@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.run.contest import Contest, View
 
 
+# No verdict is certain: a probability that rounds to 0 or 1 is told as this far from it.
+UNSURE = 1e-9
+
+
 def ranking_document(contest: Contest) -> RankingDocument:
     """The content of a ranking file; the same for the same answers."""
     by_metric = {view.terms.key: metric_ranking(contest, view) for view in contest.views}
@@ -89,7 +93,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
             PairVerdict(
                 a=names[pair.a],
                 b=names[pair.b],
-                p_a_better=pair.p_a_better,
+                p_a_better=min(max(pair.p_a_better, UNSURE), 1.0 - UNSURE),
                 verdict=pair.verdict,
                 required=pair.required,
             )
