@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-CHUNK = 100_000  # rows of a CSV that are in memory as text
+CHUNK = 20_000  # rows of a CSV that are in memory as text
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 _LAYOUTS = (
     "expected columns model, item, score (long), or an item id followed by one column per model "
@@ -205,11 +205,17 @@ def _read_csv(path: Path, separator: str, metric: str | None) -> pd.DataFrame:
         numeric = [name for name in wanted if name == score]
     else:
         numeric = wanted[1:]
-    chunks = pd.read_csv(
-        path, sep=separator, dtype=str, keep_default_na=False, usecols=wanted, chunksize=CHUNK
-    )
+    chunks = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, chunksize=CHUNK)
     parts: dict[str, list[Any]] = {name: [] for name in wanted}
     for chunk in chunks:
+        short = (
+            chunk.iloc[:, -1].isna().to_numpy()
+        )  # an empty cell is a text, one that lacks is not
+        if short.any():
+            raise DataError(
+                f"{path}: row {_row(chunk, short)} has fewer cells than the header has names "
+                f"({len(head.columns)}); put a separator for each cell, also for empty ones"
+            )
         for name in wanted:
             column = chunk[name]
             parts[name].append(
