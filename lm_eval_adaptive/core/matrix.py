@@ -201,6 +201,8 @@ def _read_csv(path: Path, separator: str, metric: str | None) -> pd.DataFrame:
     if long:
         score = columns.get("score") or columns.get((metric or "").lower())
         named = [columns.get(name) for name in ("model", "item", "metric", "run")]
+        if score is None:
+            return head  # enough to tell what is missing
         wanted = [name for name in head.columns if name in {score, *named}]
         numeric = [name for name in wanted if name == score]
     else:
@@ -208,14 +210,6 @@ def _read_csv(path: Path, separator: str, metric: str | None) -> pd.DataFrame:
     chunks = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, chunksize=CHUNK)
     parts: dict[str, list[Any]] = {name: [] for name in wanted}
     for chunk in chunks:
-        short = (
-            chunk.iloc[:, -1].isna().to_numpy()
-        )  # an empty cell is a text, one that lacks is not
-        if short.any():
-            raise DataError(
-                f"{path}: row {_row(chunk, short)} has fewer cells than the header has names "
-                f"({len(head.columns)}); put a separator for each cell, also for empty ones"
-            )
         for name in wanted:
             column = chunk[name]
             parts[name].append(

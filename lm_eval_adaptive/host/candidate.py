@@ -58,6 +58,7 @@ class Answer:
         input_tokens: Tokens of the prompt, once per response.
         output_tokens: Tokens of all responses.
         counted: Whether a tokenizer counted them; else they are characters / 4.
+        most_output: Most tokens that all responses can have had, and that are paid for.
     """
 
     doc_id: int
@@ -67,6 +68,7 @@ class Answer:
     input_tokens: float
     output_tokens: float
     counted: bool
+    most_output: float = float("inf")
 
 
 class Candidate:
@@ -330,16 +332,18 @@ class Candidate:
         for instance, result in zip(instances, results, strict=True):
             prompt = instance.arguments[0]
             tokens_in, counted = self.count_tokens(_prompt_text(instance))
-            # What characters tell of an answer may be more than it can have had.
-            most = np.inf if counted else _answer_limit(instance, self.lm)
             yield Answer(
                 doc_id=int(instance.doc_id),
                 prompt_hash=hash_string(prompt),
                 resps=tuple(instance.resps),
                 result=result,
                 input_tokens=tokens_in * len(instance.resps),
-                output_tokens=sum(min(self.count_tokens(each)[0], most) for each in instance.resps),
+                output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
                 counted=counted,
+                # What characters tell of an answer may be more than it can have had.
+                most_output=(
+                    np.inf if counted else _answer_limit(instance, self.lm) * len(instance.resps)
+                ),
             )
 
 

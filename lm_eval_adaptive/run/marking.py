@@ -64,7 +64,10 @@ def answer_record(contest: Contest, model: str, answer: Answer) -> AnswerRecord:
     first, *others = (view.terms for view in contest.views)
     found = mark(contest.task, first, answer)
     cost = cost_of_tokens(
-        contest.prices[model], answer.input_tokens, answer.output_tokens, len(answer.resps)
+        contest.prices[model],
+        answer.input_tokens,
+        min(answer.output_tokens, answer.most_output),
+        len(answer.resps),
     )
     return AnswerRecord(
         task=contest.task,

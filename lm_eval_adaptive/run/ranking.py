@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 # No verdict is certain: a probability that rounds to 0 or 1 is told as this far from it.
-UNSURE = 1e-9
+UNSURE = 1e-15
 
 
 def ranking_document(contest: Contest) -> RankingDocument:

@@ -8,6 +8,7 @@ every example takes milliseconds.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -87,7 +88,7 @@ WORD = st.one_of(
 )
 def test_a_command_line_of_any_words(tmp_path_factory, command, words):
     folder = tmp_path_factory.mktemp("words")
-    old = os.getcwd()
+    old = Path.cwd()
     os.chdir(folder)
     try:
         # No model is named, so that nothing is asked and no task is looked for far away.
