@@ -101,9 +101,11 @@ def run(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.banks.calibrate import calibrate_from
     from lm_eval_adaptive.banks.find import load_bank
     from lm_eval_adaptive.banks.options import CalibrateOptions, parse_range
+    from lm_eval_adaptive.records.files import check_file
     from lm_eval_adaptive.report.bank_show import show_bank
 
     output = Path(namespace.output)
+    check_file(output, "--output")
     if output.exists() and not namespace.overwrite:
         raise UsageError(f"{output} exists already; choose another --output or add --overwrite")
     options = CalibrateOptions(

@@ -145,6 +145,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
+    from lm_eval_adaptive.records.files import check_file
+
+    if namespace.json is not None:
+        check_file(Path(namespace.json), "--json")
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from lm_eval_adaptive.core.regimes import plan_draws
@@ -303,8 +307,8 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
             found[name] = float(cost)
         except ValueError as error:
             raise UsageError(f"--costs takes MODEL=COST, got {word!r}") from error
-        if not name or not found[name] > 0.0:
-            raise UsageError(f"--costs takes MODEL=COST with a cost above 0, got {word!r}")
+        if not name or not 0.0 < found[name] < math.inf:
+            raise UsageError(f"--costs takes MODEL=COST with a finite cost above 0, got {word!r}")
     return found
 
 

@@ -17,6 +17,7 @@ An empty cell, ``NaN``, ``NA`` or ``null`` is a missing score.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+CHUNK = 20_000  # rows of a CSV that are in memory as text
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 _LAYOUTS = (
     "expected columns model, item, score (long), or an item id followed by one column per model "
@@ -159,15 +161,15 @@ def read_scores(path: str | Path, metric: str | None = None) -> ScoreMatrix:
             model twice and unequally on an item, or holds a score that is no finite number.
     """
     path = Path(path)
-    table = _read_table(path)
+    table = _read_table(path, metric)
     columns = {str(name).strip().lower(): name for name in table.columns}
     if "model" in columns and item_column(list(columns)):
         return _from_long(path, table, columns, metric)
     return _from_wide(path, table)
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    """The file as a data frame; every cell of a CSV stays text, so that ids keep their zeros."""
+def _read_table(path: Path, metric: str | None) -> pd.DataFrame:
+    """The file as a data frame; ids of a CSV stay text, so that they keep their zeros."""
     import pandas as pd
 
     name = path.name.lower()
@@ -179,16 +181,100 @@ def _read_table(path: Path) -> pd.DataFrame:
         if name.endswith(_PARQUET):
             table = pd.read_parquet(path)
         else:
-            separator = "\t" if ".tsv" in name else ","
-            table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+            table = _read_csv(path, "\t" if ".tsv" in name else ",", metric)
+    except DataError:
+        raise
     except (ValueError, OSError, EOFError) as error:  # pandas' and Arrow's errors are ValueErrors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{path}: cannot be read as a table of scores ({reason})") from error
-    if not isinstance(table.index, pd.RangeIndex):
+        raise DataError(f"{path}: cannot be read as a table of scores ({_why(error)})") from error
+    if name.endswith(_PARQUET) and not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()  # item ids that pandas stored as the index
     if table.empty or len(table.columns) < 2:
         raise DataError(f"{path}: holds no scores; {_LAYOUTS}")
     return table
+
+
+def _why(error: Exception) -> str:
+    """The reason why a file is no table, with what is likely to be behind it."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, UnicodeDecodeError):
+        return f"{reason}; it is no UTF-8 text, save it as UTF-8"
+    if "Expected" in reason and "fields" in reason:
+        return f"{reason}; a text with commas needs quotes, and a decimal needs a point, 0.5"
+    return reason
+
+
+def _read_csv(path: Path, separator: str, metric: str | None) -> pd.DataFrame:
+    """A CSV file, read by chunks: only scores, as numbers, and names, each once, stay in memory."""
+    import pandas as pd
+
+    head = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, nrows=1)
+    _check_head(path, head, separator)
+    columns = {str(name).strip().lower(): str(name) for name in head.columns}
+    long = "model" in columns and "item" in columns
+    wanted = list(head.columns)
+    if long:
+        score = columns.get("score") or columns.get((metric or "").lower())
+        named = [columns.get(name) for name in ("model", "item", "metric", "run")]
+        if score is None:
+            return head  # enough to tell what is missing
+        wanted = [name for name in head.columns if name in {score, *named}]
+        numeric = [name for name in wanted if name == score]
+    else:
+        numeric = wanted[1:]
+    chunks = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, chunksize=CHUNK)
+    parts: dict[str, list[Any]] = {name: [] for name in wanted}
+    for chunk in chunks:
+        for name in wanted:
+            column = chunk[name]
+            parts[name].append(
+                _numbers(path, column, chunk)
+                if name in numeric and not _other_metric(chunk, columns, metric)
+                else column.astype("category").array
+            )
+    return pd.DataFrame({name: _joined(values) for name, values in parts.items()})
+
+
+def _other_metric(chunk: pd.DataFrame, columns: Mapping[str, str], metric: str | None) -> bool:
+    """Whether a chunk may hold scores of metrics that were not asked for, which may be anything."""
+    name = columns.get("metric")
+    return metric is not None and name in chunk.columns and bool((chunk[name] != metric).any())
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Chunks of a column as one."""
+    from pandas.api.types import union_categoricals
+
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts) if parts else np.zeros(0)
+    if any(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate([np.asarray(part, dtype=object) for part in parts])
+    joined: Any = union_categoricals(list(parts))
+    return joined
+
+
+def _check_head(path: Path, head: pd.DataFrame, separator: str) -> None:
+    """Refuse a CSV file whose cells are separated otherwise, or that has more cells than names.
+
+    Raises:
+        DataError: It is one; the message says what it seems to be.
+    """
+    import pandas as pd
+
+    if len(head.columns) == 1:
+        only = str(head.columns[0])
+        other = next((each for each in (";", "\t", "|", ",") if each in only), None)
+        if other is not None:
+            shown = {"\t": "a tab"}.get(other, repr(other))
+            expected = {"\t": "a tab, as .tsv has"}.get(separator, repr(separator))
+            raise DataError(
+                f"{path}: its cells seem to be separated by {shown}, expected {expected}; save it "
+                "with that, and decimals with a point"
+            )
+    if not isinstance(head.index, pd.RangeIndex):
+        raise DataError(
+            f"{path}: row 1 has more cells than the header has names ({len(head.columns)}); a "
+            "decimal comma? write 0.5, or put quotes around texts with commas"
+        )
 
 
 def _from_long(
@@ -315,6 +401,11 @@ def _numbers(path: Path, column: pd.Series[Any], table: pd.DataFrame) -> NDArray
         wrong = unread & ~absent
         if wrong.any():
             value = column.to_numpy()[wrong][0]
+            if re.fullmatch(r"[+-]?\d+,\d+", str(value).strip()):
+                raise DataError(
+                    f"{path}: {value!r} in column {column.name}, row {_row(table, wrong)}, has a "
+                    "decimal comma; write a point, as in 0.5"
+                )
             raise DataError(
                 f"{path}: {value!r} in column {column.name}, row {_row(table, wrong)}, is no "
                 f"number; {_LAYOUTS}"

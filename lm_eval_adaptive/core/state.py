@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lm_eval_adaptive.core.money import add_up
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -75,7 +77,7 @@ class RunState:
         A score of NaN is missing: the item was asked, and will not be again.
         """
         self.answered[model] += 1
-        self.spent[model] += cost
+        self.spent[model] = add_up((self.spent[model], cost))
         if self.available[item]:
             self.responses[model, item] = score
             self.missing[model, item] = not np.isfinite(score)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import queue
 import threading
 from collections.abc import Callable  # noqa: TC003  dataclasses are looked at
@@ -98,6 +99,7 @@ class Answer:
         input_tokens: Tokens of the prompt, once per response.
         output_tokens: Tokens of all responses.
         counted: Whether a tokenizer counted them; else they are characters / 4.
+        most_output: Most tokens that all responses can have had, and that are paid for.
     """
 
     doc_id: int
@@ -107,6 +109,7 @@ class Answer:
     input_tokens: float
     output_tokens: float
     counted: bool
+    most_output: float = float("inf")
 
 
 class Candidate:
@@ -283,6 +286,16 @@ class Candidate:
             except Exception as error:  # noqa: BLE001  tokenizers of many back ends
                 log.debug("%s cannot count tokens: %s", self.name, error)
         return len(text) / CHARACTERS_PER_TOKEN, False
+
+    def most_tokens(self, request: Any) -> tuple[float, float]:
+        """Tokens of a request's prompt, and the most that its answer can have.
+
+        A local model is not loaded for that: a text has no more tokens than bytes.
+        """
+        prompt = _prompt_text(request)
+        counted = self.side_by_side or self._lm is not None
+        tokens = self.count_tokens(prompt)[0] if self.side_by_side else len(prompt.encode())
+        return float(tokens), _answer_limit(request, self.lm if counted else None)
 
     def chat_template(self) -> Any:
         """The callable that renders a conversation, None where no template is applied."""
@@ -499,8 +512,7 @@ class Candidate:
             results = process_answers(task, instances)
         for instance, result in zip(instances, results, strict=True):
             prompt = instance.arguments[0]
-            text = prompt if isinstance(prompt, str) else str(prompt[0])
-            tokens_in, counted = self.count_tokens(text)
+            tokens_in, counted = self.count_tokens(_prompt_text(instance))
             yield Answer(
                 doc_id=int(instance.doc_id),
                 prompt_hash=prompt_hash(prompt),
@@ -509,7 +521,28 @@ class Candidate:
                 input_tokens=tokens_in * len(instance.resps),
                 output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
                 counted=counted,
+                # What characters tell of an answer may be more than it can have had.
+                most_output=(
+                    math.inf if counted else _answer_limit(instance, self.lm) * len(instance.resps)
+                ),
             )
+
+
+def _prompt_text(request: Any) -> str:
+    prompt = request.arguments[0]
+    return prompt if isinstance(prompt, str) else str(prompt[0])
+
+
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+DEFAULT_LENGTH = 256  # the harness's own, where neither task nor model says
+
+
+def _answer_limit(request: Any, lm: Any) -> float:
+    """Most tokens of an answer: what the request asks for, else the model's own limit."""
+    settings = request.arguments[1] if len(request.arguments) > 1 else {}
+    asked = [settings[name] for name in _LENGTHS if name in settings]
+    length = asked[0] if asked else getattr(lm, "max_gen_toks", None) or DEFAULT_LENGTH
+    return float(length)
 
 
 def _all_there(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.records.files import without_nan
+from lm_eval_adaptive.records.files import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def _any_text() -> Iterator[None]:
     import lm_eval.loggers.evaluation_tracker as module
 
     def dumps(value: Any, *, default: Any = None, indent: int | None = None, **_: Any) -> str:
-        text = json.dumps(without_nan(value), default=default, indent=indent, ensure_ascii=False)
+        text = json.dumps(finite(value), default=default, indent=indent, ensure_ascii=False)
         return _SURROGATE.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
     plain = module.json

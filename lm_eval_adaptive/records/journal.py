@@ -30,7 +30,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.records.files import as_json
+from lm_eval_adaptive.records.files import as_json, finite
 from lm_eval_adaptive.redact import hide, redact, redact_words
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ def as_data(record: msgspec.Struct) -> dict[str, Any]:
 
 def written(record: Record) -> str:
     """A record as a line, without its end; ``surrogatepass`` makes bytes of any."""
-    return as_json(as_data(record))
+    return as_json(finite(as_data(record)))
 
 
 def read_journal(path: Path) -> JournalFile:
@@ -416,7 +416,7 @@ def read_journal(path: Path) -> JournalFile:
 def _parsed(path: Path, number: int, line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, number, error) from error
 
 

@@ -8,18 +8,19 @@ what it does not know. Keys of the file are the fields' names, in the order of `
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.records.files import json_bytes, write_aside
+from lm_eval_adaptive.records.files import finite, json_bytes, write_aside
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.redact import hide, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 SCHEMA = 1
@@ -250,6 +251,8 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
         excluded: Documents that count for nobody.
         warnings: What to know before trusting the numbers.
         trace: Every answer, in order.
+        score_of: What scores are of, where it is less than the task: "the 100 documents in the
+            bank"; a file has it only then.
     """
 
     metric: str
@@ -269,6 +272,17 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     excluded: tuple[Excluded, ...] = ()
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
+    score_of: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """The ranking as JSON holds it."""
+        found = super().plain()
+        return _without_whole(found)
+
+    @property
+    def whole(self) -> str:
+        """What scores are of, in words."""
+        return self.score_of or "the whole benchmark"
 
     def __post_init__(self) -> None:
         """Keep the warnings without secrets."""
@@ -307,6 +321,7 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The document as JSON holds it."""
         found = {key: _plain(getattr(self, key)) for key in _DOCUMENT_KEYS}
+        found = _without_whole(found)
         if self.rankings:
             found["rankings"] = {key: each.plain() for key, each in self.rankings.items()}
         if self.date:
@@ -323,10 +338,15 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
         ]
 
 
+def _without_whole(found: dict[str, Any]) -> dict[str, Any]:
+    """Scores that are of the whole task need no word."""
+    return {key: value for key, value in found.items() if key != "score_of" or value}
+
+
 _DOCUMENT_KEYS = (
-    "schema", "task", "metric", "filter", "higher_is_better", "bank", "config", "signature",
-    "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total", "items_full",
-    "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
+    "schema", "task", "metric", "filter", "score_of", "higher_is_better", "bank", "config",
+    "signature", "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total",
+    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
 )  # fmt: skip
 
 
@@ -366,7 +386,7 @@ class SummaryDocument(_Record, frozen=True, kw_only=True):
 
 def write_document(path: Path, document: RankingDocument | SummaryDocument) -> None:
     """Write a ranking or a summary; no half-written file is ever seen."""
-    write_aside(path, json_bytes(document.plain(), indent=2) + b"\n")
+    write_aside(path, json_bytes(finite(document.plain()), indent=2) + b"\n")
 
 
 def read_ranking(path: Path) -> RankingDocument:
@@ -377,7 +397,7 @@ def read_ranking(path: Path) -> RankingDocument:
     """
     try:
         data = json.loads(path.read_bytes())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise DataError(
             f"{path} is no readable ranking file ({error}); restore it, or write it again with "
             f"--resume {path.parent}"
@@ -404,4 +424,25 @@ def ranking_from(data: Mapping[str, Any]) -> RankingDocument:
     Raises:
         msgspec.ValidationError: A value is missing or of the wrong type; the text says where.
     """
-    return msgspec.convert(data, RankingDocument)
+    return msgspec.convert(_numbered(data), RankingDocument)
+
+
+# Numbers that are NaN where nothing was estimated; a file has null for them.
+_UNKNOWN = frozenset(
+    {"score", "score_se", "score_ci", "ability", "ability_se", "cost", "cost_total", "cost_full"}
+)
+
+
+def _numbered(value: Any) -> Any:
+    """Plain data in which numbers that nobody knows are NaN again."""
+    if isinstance(value, list | tuple):
+        return [_numbered(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: _numbered(each) for key, each in value.items()}
+    if "raw_score" in found:  # a step of the trace: null is a document that was left out
+        return found
+    for key in _UNKNOWN & found.keys():
+        if found[key] is None or found[key] == [None, None]:
+            found[key] = [math.nan, math.nan] if key == "score_ci" else math.nan
+    return found

@@ -57,6 +57,7 @@ class Terms:
         names: Models by row: those under test, sorted by name, then the known ones.
         averaging: How a mean over documents stands for the task's own aggregation.
         signature: The recipe of the ranking.
+        score_of: What scores are of, where the bank has a part of the task's documents; else "".
     """
 
     key: str
@@ -68,6 +69,7 @@ class Terms:
     names: tuple[str, ...]
     averaging: Averaging = EVERY_NUMBER_COUNTS
     signature: str = ""
+    score_of: str = ""
 
     @property
     def bank_sha256(self) -> str:
@@ -263,6 +265,11 @@ class Contest:
         )
         chooser.chosen += 1
         return chooser.plan(step)
+
+    def stop(self, reason: str) -> None:
+        """End the contest by every metric."""
+        for view in self.views:
+            view.stop_reason = reason
 
     def _stop(self, steps: Sequence[Round | Stop]) -> None:
         for view, step in zip(self.views, steps, strict=True):

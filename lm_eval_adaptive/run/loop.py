@@ -25,7 +25,7 @@ from lm_eval_adaptive.host.environment import (
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
 from lm_eval_adaptive.host.stop import Stop
 from lm_eval_adaptive.host.task import draws_a_name, open_documents
-from lm_eval_adaptive.records.files import file_part
+from lm_eval_adaptive.records.files import check_folder, file_part
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
@@ -108,6 +108,8 @@ class AdaptiveRun:
             AdaptiveError: See the tree in ``errors``; everything asked so far is in the journal.
         """
         refuse_several_processes()
+        if self.resume is None:
+            check_folder(self.output_path, "--output_path")
         with quiet_harness(), null_answers_told_apart():
             for candidate in self.candidates:
                 candidate.check()

@@ -6,6 +6,7 @@ contest, its cost, and its values in a shape that JSON has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ import numpy as np
 from lm_eval_adaptive.errors import TaskError
 from lm_eval_adaptive.host.scoring import document_score
 from lm_eval_adaptive.host.settings import cost_of_tokens
-from lm_eval_adaptive.records.files import without_nan
 from lm_eval_adaptive.records.journal import AnswerRecord, ScoreRecord
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def answer_record(contest: Contest, model: str, answer: Answer) -> AnswerRecord:
     first, *others = (view.terms for view in contest.views)
     found = mark(contest.task, first, answer)
     cost = cost_of_tokens(
-        contest.prices[model], answer.input_tokens, answer.output_tokens, len(answer.resps)
+        contest.prices[model],
+        answer.input_tokens,
+        min(answer.output_tokens, answer.most_output),
+        len(answer.resps),
     )
     values = {name: dict(each) for name, each in answer.result.metrics.items()}
     return AnswerRecord(
@@ -94,7 +97,7 @@ def answer_record(contest: Contest, model: str, answer: Answer) -> AnswerRecord:
         prompt_hash=answer.prompt_hash,
         resps=tuple(map(str, answer.resps)),
         filtered=plain_value(answer.result.filtered),
-        metrics=without_nan(plain_value(values)),
+        metrics=plain_value(values),
         raw_score=found.raw_score,
         score=found.score,
         clipped=found.clipped,
@@ -132,6 +135,23 @@ def refusal_record(contest: Contest, model: str, refusal: Refusal) -> AnswerReco
     )
 
 
+# What stands for a number that JSON has not, {"not finite": "nan"}, in a journal.
+_NO_NUMBER = "not finite"
+
+
+def python_value(value: Any) -> Any:
+    """A value as :func:`plain_value` made it, with NaN and infinity again.
+
+    >>> python_value(plain_value({"a": [float("-inf")]}))
+    {'a': [-inf]}
+    """
+    if isinstance(value, Mapping):
+        if set(value) == {_NO_NUMBER}:
+            return float(value[_NO_NUMBER])
+        return {key: python_value(each) for key, each in value.items()}
+    return [python_value(each) for each in value] if isinstance(value, list) else value
+
+
 def plain_value(value: Any) -> Any:
     """A metric value or filtered response as JSON can hold it: numpy numbers become Python's."""
     if isinstance(value, Mapping):
@@ -140,9 +160,12 @@ def plain_value(value: Any) -> Any:
         return [plain_value(each) for each in value]
     if value is None or isinstance(value, bool):
         return value
-    for kind in (str, int, float):  # numpy's float64 is a float as well, and JSON's has no kinds
+    for kind in (str, int):
         if isinstance(value, kind):
             return kind(value)
+    if isinstance(value, float):  # numpy's float64 as well
+        found = float(value)
+        return found if math.isfinite(found) else {_NO_NUMBER: str(found)}
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "size", None) == 1:
         return plain_value(item())

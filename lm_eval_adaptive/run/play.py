@@ -18,6 +18,8 @@ from lm_eval_adaptive.records.journal import EndRecord, FailedRecord, ResponseRe
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, Desk, Health, in_plan_order
 from lm_eval_adaptive.run.contest import Contest, unanswered
 from lm_eval_adaptive.run.marking import answer_record, refusal_record
+from lm_eval_adaptive.run.outside import refuse_outside
+from lm_eval_adaptive.run.purse import Purse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +86,7 @@ class Play:
             if at not in self.answers
         }
         self._served: dict[str, Any] = {}
+        self._purse = Purse(contest, self.candidates, self._serve)
         desk = Desk(self._serve, self._note, self._came, self._waits)
         self._asker = Asker(pool, desk, stop, pause)
         for answer in self.answers.values():
@@ -95,20 +98,27 @@ class Play:
 
         Raises:
             ModelError: No model is left.
+            UsageError: Too many scores lie outside the metric's range.
             AdaptiveError: An answer cannot be scored.
             KeyboardInterrupt: The run is to stop; what is known is in the journal.
         """
         contest, asked_before = self.contest, len(self.answers)
         self.listen(contest, "start")
         while (plan := contest.next()) is not None:
+            plan = self._purse.afford(plan)
+            if not plan:
+                contest.stop("budget")
+                break
             failures = self._ask(unanswered(plan, self.answers))
             if self.stop.wanted:
                 raise KeyboardInterrupt
             contest.close_round(plan, self.answers, failures)
+            refuse_outside(contest, self.journal.path.parent, over=False)
             self.listen(contest, "round")
         self._set_the_silent_aside()
         if contest.stop_reason == "failed":
             raise ModelError("; ".join(contest.failed.values()))
+        refuse_outside(contest, self.journal.path.parent, over=True)
         fresh = len(self.answers) > asked_before
         said = self._closing_notices()
         contest.said += dict.fromkeys([*self.held.closing_notices(contest.task), *said])

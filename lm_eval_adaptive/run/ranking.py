@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import structs
 
 import lm_eval_adaptive
+from lm_eval_adaptive.core.money import add_up
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.estimates import Estimates
     from lm_eval_adaptive.core.ranker import Pair
     from lm_eval_adaptive.run.contest import Contest, View
+
+
+# No verdict is certain: a probability that rounds to 0 or 1 is told as this far from it.
+UNSURE = 1e-15
 
 
 def ranking_document(contest: Contest) -> RankingDocument:
@@ -69,6 +74,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
     return MetricRanking(
         metric=terms.metric,
         filter=terms.filter,
+        score_of=terms.score_of,
         higher_is_better=scale.higher_is_better,
         bank=_stamp(view),
         signature=terms.signature,
@@ -88,7 +94,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
             PairVerdict(
                 a=names[pair.a],
                 b=names[pair.b],
-                p_a_better=pair.p_a_better,
+                p_a_better=min(max(pair.p_a_better, UNSURE), 1.0 - UNSURE),
                 verdict=pair.verdict,
                 required=pair.required,
                 note=pair_note(lost, names[pair.a], names[pair.b]),
@@ -99,7 +105,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
         items_total=int(state.answered.sum()),
         items_full=items_full,
         fraction=float(state.answered.sum() / items_full),
-        cost_total=float(state.spent.sum()),
+        cost_total=add_up(state.spent),
         cost_full=float(procedure.item_costs.sum()),
         excluded=tuple(
             Excluded(doc_id=doc_id, reason=reason) for doc_id, reason in view.excluded.items()

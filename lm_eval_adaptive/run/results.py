@@ -6,7 +6,6 @@ inside functions, the harness. It computes nothing about models: numbers come fr
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from lm_eval_adaptive.errors import ModelError
 from lm_eval_adaptive.host.written import Written, write_harness_files
 from lm_eval_adaptive.records.files import file_part, folder_of
 from lm_eval_adaptive.redact import redact, redact_results
+from lm_eval_adaptive.run.marking import python_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,9 +107,7 @@ def write_results(
         return {}, Written()
     task.choose(sorted(answer.doc_id for answer in answers))
     task.recorded = {
-        (answer.doc_id, name): {
-            metric: math.nan if value is None else value for metric, value in values.items()
-        }
+        (answer.doc_id, name): python_value(values)
         for answer in answers
         for name, values in answer.metrics.items()
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from lm_eval_adaptive.banks.check import part_of
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.errors import AdaptiveError
@@ -104,6 +105,7 @@ def contest_of_journal(bank: ItemBank, journal: JournalFile, task: str) -> Conte
         options=adaptive,
         names=(*own, *(info.models[row].name for row in known)),
         signature=head.tasks[task].signature,
+        score_of=part_of(len(bank), head.tasks[task].documents),
     )
     return Contest(task, specs, [View(terms, procedure, bank.doc_id)])
 
