@@ -171,8 +171,8 @@ class _Blocks:
                     return
                 try:
                     value, position = decoder.raw_decode(text, position)
-                except ValueError as error:
-                    fault = error
+                except (ValueError, RecursionError) as error:
+                    fault: Exception = error
                     break
                 yield json.dumps(value).encode()
             block = self._next()
