@@ -46,7 +46,7 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 # Variables that say where a secret is, and are none.
-_PLACES = re.compile(r"(?i)(?:path|file|dir|home|sock|url|host|endpoint|id|name)$")
+_PLACES = re.compile(r"(?i)^(?:old)?pwd$|(?:path|file|dir|home|sock|url|host|endpoint|id|name)$")
 _NO_VALUE = frozenset({"", "none", "null", "true", "false", "yes", "no", "empty", HIDDEN})
 # Texts in which a word before a colon is prose: what stands after it is no setting.
 _PROSE = frozenset(

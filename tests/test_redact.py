@@ -90,6 +90,9 @@ def test_by_value(monkeypatch):
     monkeypatch.setenv("MY_SERVICE_TOKEN", "plum tree")
     monkeypatch.setenv("MY_TOKEN_PATH", "/home/plum")
     monkeypatch.setenv("SHORT_KEY", "abc")
+    monkeypatch.setenv("PWD", "/home/me")  # the working folder, in every shell
+    monkeypatch.setenv("OLDPWD", "/home/old")
+    assert hide("/home/me/x /home/old") == "/home/me/x /home/old"
     assert hide("said plum tree in /home/plum abc") == "said [hidden] in /home/plum abc"
     assert redact.redact({"x": ["plum tree", "abc"]}) == {"x": [HIDDEN, "abc"]}
 
