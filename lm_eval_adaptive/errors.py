@@ -1,17 +1,27 @@
 """What can go wrong, as a tree: every error of the package has one root and an exit code.
 
-The module owns the classes and nothing else; everything may import it. A message is one line that
-says what was expected, what came, where, and what to do next, because the command line prints it
-as it stands and never shows a traceback for it.
+The module owns the classes and nothing else; everything may import it, and it imports the redactor.
+A message is one line that says what was expected, what came, where, and what to do next, because
+the command line prints it as it stands and never shows a traceback for it.
 """
 
 from __future__ import annotations
+
+from lm_eval_adaptive.redact import hide
 
 
 class AdaptiveError(Exception):
     """Root of all errors that the package raises on purpose."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """The message without secrets: what a server or a library said is quoted in it."""
+        return hide(super().__str__())
+
+    def __repr__(self) -> str:
+        """The class and the message."""
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class UsageError(AdaptiveError):

@@ -23,6 +23,7 @@ class CalibrateOptions:
     allow: tuple[str, ...] = ()
     licence: str = ""
     update: str | None = None
+    include_path: str = ""
 
 
 def parse_range(text: str) -> tuple[float, float]:

@@ -50,6 +50,12 @@ def add_parser(subparsers: Any) -> None:
         help="Logs written by --log_samples, any format since 0.4.0",
     )
     parser.add_argument("--scores", metavar="FILE", help="Parquet or CSV, long or wide")
+    parser.add_argument(
+        "--include_path",
+        default="",
+        metavar="DIR",
+        help="Where to look for --task, whose documents are read where scores name them by doc_id",
+    )
     parser.add_argument("--output", required=True, metavar="FILE", help="Bank file to write")
     parser.add_argument(
         "--exclude_model",
@@ -113,6 +119,7 @@ def run(namespace: argparse.Namespace) -> int:
         allow=tuple(namespace.allow),
         licence=namespace.licence,
         update=namespace.update,
+        include_path=namespace.include_path,
     )
     bank = calibrate_from(options)
     bank.save(output)

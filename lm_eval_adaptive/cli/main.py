@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 finished, 1 a model or the harness failed, 2 the user's mistake, 130
         interrupted.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _with_ranges_bound(sys.argv[1:] if argv is None else argv)
     parser, subparsers = build_parser()
     # As the harness does: a line without a command is a run.
     if len(arguments) > 1 and arguments[0] not in subparsers.choices:
@@ -71,6 +71,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted before anything was asked", file=sys.stderr)
         return Interrupted.exit_code
+
+
+def _with_ranges_bound(words: Sequence[str]) -> list[str]:
+    """Two words as one where a range begins below 0, which argparse takes for an option.
+
+    >>> _with_ranges_bound(["--range", "-1,3", "--clip", "0,1"])
+    ['--range=-1,3', '--clip', '0,1']
+    """
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] in ("--range", "--clip") and word[:1] == "-" and "," in word:
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def _execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:

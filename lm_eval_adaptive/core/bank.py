@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # A model that was scored on less than this share of the items counts as scored in part; an adaptive
 # test asks half of them at most unless told otherwise.
 WHOLE_SHARE = 0.6
+MOST_ITEMS = 10_000_000  # more are not read: a small file can unpack to any size
 METADATA_KEY = b"lm_eval_adaptive"
 
 _NUMBERS = (
@@ -175,6 +176,12 @@ class ItemBank:
                 "with --bank"
             )
         try:
+            rows = pq.read_metadata(source).num_rows
+            if rows > MOST_ITEMS:  # a file of some bytes can say so
+                raise BankError(
+                    f"bank {source} says that it has {rows} items, {MOST_ITEMS} are taken at most; "
+                    "is it a bank? make one with `lm-eval-adaptive calibrate`"
+                )
             table = pq.read_table(source, page_checksum_verification=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -28,6 +28,7 @@ from lm_eval_adaptive.host.task import (
     build_instances,
     process_answers,
 )
+from lm_eval_adaptive.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -252,8 +253,8 @@ class Candidate:
         """Hash of what decides this model's answers to a prompt."""
         recipe = [
             self.spec.model,
-            self.spec.model_args,
-            self.settings.gen_kwargs,
+            redact(self.spec.model_args),  # a new key changes no answer
+            redact(self.settings.gen_kwargs),
             str(self.settings.apply_chat_template),
         ]
         text = json.dumps(recipe, sort_keys=True, default=str)

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from lm_eval_adaptive.core.identity import content_hash, item_keys
-from lm_eval_adaptive.errors import AdaptiveError, ModelError, ScoringError, TaskError
+from lm_eval_adaptive.errors import (
+    AdaptiveError,
+    DataError,
+    ModelError,
+    ScoringError,
+    TaskError,
+)
+from lm_eval_adaptive.host.columns import columns_read, seen_hash
 from lm_eval_adaptive.host.draws import (
     FullRunDraws,
     RandomState,
@@ -26,7 +35,7 @@ from lm_eval_adaptive.host.draws import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +167,13 @@ class ServedDocs(RememberedTexts):
             sampler.current = self._ids[id(doc)]
         return super().fewshot_context(doc, *args, **kwargs)  # type: ignore[misc]
 
+    def aggregation(self) -> dict[str, Any]:
+        """The task's aggregations; over a part of the documents one may have nothing to work on."""
+        own: dict[str, Any] = super().aggregation()  # type: ignore[misc]
+        if self.recorded is None:
+            return own
+        return {metric: _or_nan(aggregate, metric) for metric, aggregate in own.items()}
+
     def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
         """Metric values of a document: recorded ones, else the task's own."""
         if self.recorded is None:
@@ -165,6 +181,35 @@ class ServedDocs(RememberedTexts):
             return found
         # A filter whose metrics failed has no record; the ranking is by another one.
         return dict(self.recorded.get((self._ids[id(doc)], str(self._iterating)), {}))
+
+
+def _odd_column(doc: Any) -> str:
+    """Names the column whose value has no stable content, "" where it is the document itself."""
+    if not isinstance(doc, Mapping):
+        return ""
+    for name, value in doc.items():
+        try:
+            content_hash({"value": value})
+        except (AdaptiveError, TypeError, ValueError):
+            return f"column {name!r}: "
+    return ""
+
+
+def _or_nan(aggregate: Callable[[list[Any]], Any], metric: str) -> Callable[[list[Any]], Any]:
+    """The aggregation, with NaN where it raises: an answered run must not end in its files."""
+
+    def guarded(values: list[Any]) -> Any:
+        try:
+            return aggregate(values)
+        except Exception as error:  # noqa: BLE001  any task's code
+            log.warning(
+                "no mean over the chosen documents for %s (%s); its ranking is not touched",
+                metric,
+                _first_line(error),
+            )
+            return float("nan")
+
+    return guarded
 
 
 def load_tasks(task_manager: Any, names: Sequence[str | dict[str, Any]]) -> list[Any]:
@@ -241,6 +286,7 @@ class TaskDocs:
 
     Attributes:
         keys: Identity of each document.
+        num_fewshot: Few-shot examples in the run's prompts, None where no run is opened.
         notices: What a reader of the ranking has to know about them, a line each.
     """
 
@@ -249,11 +295,11 @@ class TaskDocs:
         self.name: str = task.config.task
         self.version = str(task.VERSION)
         self.docs = task.eval_docs
+        self.num_fewshot: int | None = None
         self.notices: list[str] = []
         self._start = RandomState.now()
         self._draws: dict[tuple[int | None, int | None], FullRunDraws] = {}
-        hashes = [content_hash(doc) for doc in self.docs]
-        self.keys = item_keys(hashes, range(len(hashes)))
+        self.keys = self._keys(self.docs, None)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -269,10 +315,39 @@ class TaskDocs:
             )
         return block
 
+    @cached_property
+    def seen_keys(self) -> tuple[str, ...]:
+        """Identity of each document by the columns that the task reads."""
+        columns = columns_read(vars(self.task.config))
+        return self.keys if columns is None else self._keys(self.docs, columns)
+
+    def _keys(self, docs: Any, columns: frozenset[str] | None) -> tuple[str, ...]:
+        hashes = [self._hash(doc_id, doc, columns) for doc_id, doc in enumerate(docs)]
+        return item_keys(hashes, range(len(hashes)))
+
+    def _hash(self, doc_id: int, doc: Any, columns: frozenset[str] | None) -> str:
+        try:
+            return seen_hash(doc, columns)
+        except (AdaptiveError, TypeError, ValueError) as error:
+            raise DataError(
+                f"task {self.name}: doc {doc_id} cannot be told from others by its content: "
+                f"{_odd_column(doc)}{error}"
+            ) from error
+
+    def settle_few_shot(self, settings: PromptSettings) -> None:
+        """Find out how many few-shot examples the run's prompts have, and tell what is ignored."""
+        own, asked = self.task.get_config("num_fewshot"), settings.num_fewshot
+        # As simple_evaluate does: an explicit 0 in the task's file is never overridden.
+        self.num_fewshot = int((own if own == 0 or asked is None else asked) or 0)
+        if own == 0 and asked:
+            self.notices.append(
+                f"--num_fewshot {asked} is ignored, as in a plain run: task {self.name} sets "
+                "num_fewshot: 0 itself"
+            )
+
     def are_made_anew(self) -> bool:
         """Whether the task gives other documents when it is read once more."""
-        again = [content_hash(doc) for doc in self.task.eval_docs]
-        return item_keys(again, range(len(again))) != self.keys
+        return self._keys(self.task.eval_docs, None) != self.keys
 
     def serve(self, settings: PromptSettings, metrics: Sequence[str] | None = None) -> Any:
         """A task object of one model's own, serving no documents yet.
@@ -336,6 +411,7 @@ def open_documents(
     settings: PromptSettings,
     *,
     name_is_drawn: bool = False,
+    unsafe_confirmed: bool = False,
 ) -> list[TaskDocs]:
     """The documents of a run's tasks, as a plain run under the same seeds has them.
 
@@ -349,19 +425,28 @@ def open_documents(
         settings: The few-shot settings that all models share.
         name_is_drawn: Whether plain runs of the models draw a name for each, see
             :func:`draws_a_name`.
+        unsafe_confirmed: Whether the user lets tasks run the models' answers as code.
 
     Raises:
-        TaskError: See :func:`load_tasks`.
+        TaskError: See :func:`load_tasks`; or a task runs code and nobody confirmed it.
     """
     seed_everything(seeds)
     found = []
     with fresh_draws():
         tasks = load_tasks(task_manager, names)
+        for task in tasks:
+            if getattr(task, "UNSAFE_CODE", False) and not unsafe_confirmed:
+                raise TaskError(
+                    f"task {task.config.task} is marked as unsafe: its scoring runs what models "
+                    "answer; add --confirm_run_unsafe_code (confirm_run_unsafe_code=True) to allow "
+                    "it, in a place where that does no harm"
+                )
         if name_is_drawn:
             _draw_a_name()
         for task in tasks:
             docs = TaskDocs(task)
             found.append(docs)
+            docs.settle_few_shot(settings)
             end = docs.draws(settings).end
             if end is not None:
                 end.restore()

@@ -13,6 +13,9 @@ its kind under ``type``:
 ``resumed``   the run went on from here after an interruption.
 ``end``       a task is finished, with the stop reason.
 
+Settings, the command line and what was said of a failure are kept without secrets: the records see
+to it when they are made, whoever makes them. Answers are kept as they came.
+
 A reader refuses a line of another kind, and one that lacks a field or holds another type in it.
 """
 
@@ -24,9 +27,11 @@ from pathlib import Path  # noqa: TC003  dataclasses are looked at while the pro
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.records.files import as_json
+from lm_eval_adaptive.redact import hide, redact, redact_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +93,11 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     versions: dict[str, str]
 
+    def __post_init__(self) -> None:
+        """Keep the settings without secrets."""
+        force_setattr(self, "models", {name: redact(each) for name, each in self.models.items()})
+        force_setattr(self, "settings", redact(self.settings))
+
 
 class Header(Record, frozen=True, tag="run", kw_only=True):
     """The first line.
@@ -101,6 +111,10 @@ class Header(Record, frozen=True, tag="run", kw_only=True):
     schema: int = SCHEMA
     config: RunHead
     command: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Keep the command line without secrets; where they come from again is kept."""
+        force_setattr(self, "command", tuple(redact_words(self.command)))
 
 
 class AskRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +159,10 @@ class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     clipped: bool
     problem: str
 
+    def __post_init__(self) -> None:
+        """Keep what failed without secrets."""
+        force_setattr(self, "problem", hide(self.problem) if self.problem else "")
+
 
 class AnswerRecord(Record, frozen=True, tag="answer", kw_only=True, omit_defaults=True):
     """A model's answer to a document, and what it is worth under the first metric.
@@ -187,6 +205,10 @@ class AnswerRecord(Record, frozen=True, tag="answer", kw_only=True, omit_default
     cost: float
     scores: dict[str, ScoreRecord] = {}
 
+    def __post_init__(self) -> None:
+        """Keep what failed without secrets."""
+        force_setattr(self, "problem", hide(self.problem) if self.problem else "")
+
     @property
     def first(self) -> ScoreRecord:
         """What the answer is worth under the first metric."""
@@ -228,6 +250,10 @@ class FailedRecord(Record, frozen=True, tag="failed", kw_only=True):
     task: str
     model: str
     reason: str
+
+    def __post_init__(self) -> None:
+        """Keep the reason without secrets: it quotes what a server said."""
+        force_setattr(self, "reason", hide(self.reason))
 
 
 class ResumedRecord(Record, frozen=True, tag="resumed", kw_only=True):

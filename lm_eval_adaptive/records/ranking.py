@@ -11,11 +11,12 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.records.files import json_bytes, write_aside
 from lm_eval_adaptive.records.journal import NO_BANK
+from lm_eval_adaptive.redact import hide, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,6 +92,10 @@ class SetAside(Estimate, frozen=True, kw_only=True):
 
     reason: str
 
+    def __post_init__(self) -> None:
+        """Keep the reason without secrets: it quotes what a server said."""
+        force_setattr(self, "reason", hide(self.reason))
+
 
 class PairVerdict(_Record, frozen=True, kw_only=True):
     """What is known of two models.
@@ -163,6 +168,10 @@ class Excluded(_Record, frozen=True, kw_only=True):
     doc_id: int
     reason: str
 
+    def __post_init__(self) -> None:
+        """Keep the reason without secrets."""
+        force_setattr(self, "reason", hide(self.reason))
+
 
 class BankStamp(_Record, frozen=True, kw_only=True):
     """Which bank a ranking was made with; what a journal alone does not tell is empty.
@@ -199,6 +208,10 @@ class Recipe(_Record, frozen=True, kw_only=True):
 
     adaptive: dict[str, Any] = {}
     models: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep the options without secrets."""
+        force_setattr(self, "models", redact(self.models))
 
     @property
     def confidence(self) -> float:
@@ -256,6 +269,10 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     excluded: tuple[Excluded, ...] = ()
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep the warnings without secrets."""
+        force_setattr(self, "warnings", tuple(map(hide, self.warnings)))
 
     @property
     def names(self) -> list[str]:

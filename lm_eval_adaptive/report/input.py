@@ -23,7 +23,7 @@ from lm_eval_adaptive.records.ranking import (
     read_ranking,
 )
 from lm_eval_adaptive.records.standing import Standing
-from lm_eval_adaptive.report.secrets import command_line
+from lm_eval_adaptive.report.texts import command_line
 from lm_eval_adaptive.report.view import TaskView
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import Self
 
 from lm_eval_adaptive.host.environment import silenced
+from lm_eval_adaptive.redact import hide
 from lm_eval_adaptive.report.live_table import WAITING, live_table, plain_line
 from lm_eval_adaptive.report.snapshot import take_picture
 from lm_eval_adaptive.report.texts import printable
@@ -90,7 +91,7 @@ class _ToConsole(logging.Handler):
         from rich.text import Text
 
         try:
-            text = f"{record.levelname.lower()}: {record.getMessage()}"
+            text = hide(f"{record.levelname.lower()}: {record.getMessage()}")
             style = "yellow" if record.levelno < logging.ERROR else "red"
             # On a terminal lines break between words; elsewhere each stays one.
             self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
@@ -129,7 +130,8 @@ class Progress:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+            # This very stream: libraries may be led to another in the meantime.
+            self._console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
         return self._console
 
     def __enter__(self) -> Self:
@@ -184,7 +186,7 @@ class Progress:
             f"({first.terms.response_model})"
         )
         for text in (head, *first.notices):
-            self.console.print(Text(printable(text)), soft_wrap=not self.console.is_terminal)
+            self.console.print(Text(printable(hide(text))), soft_wrap=not self.console.is_terminal)
         if self._is_screen():
             from rich.live import Live
 
@@ -193,6 +195,7 @@ class Progress:
                 console=self.console,
                 refresh_per_second=REFRESH,
                 vertical_overflow="crop",
+                redirect_stderr=sys.stderr is self.console.file,
             )
             self._live.start()
 

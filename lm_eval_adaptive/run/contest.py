@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.core.state import Round
+from lm_eval_adaptive.host.aggregations import EVERY_NUMBER_COUNTS, Averaging
 from lm_eval_adaptive.records.journal import NO_BANK, AskRecord, left_out
 from lm_eval_adaptive.records.ranking import TraceStep
 
@@ -54,6 +55,7 @@ class Terms:
         bank: The bank, None where there is none.
         options: The adaptive options, of this metric alone.
         names: Models by row: those under test, sorted by name, then the known ones.
+        averaging: How a mean over documents stands for the task's own aggregation.
         signature: The recipe of the ranking.
     """
 
@@ -64,6 +66,7 @@ class Terms:
     bank: ItemBank | None
     options: AdaptiveConfig
     names: tuple[str, ...]
+    averaging: Averaging = EVERY_NUMBER_COUNTS
     signature: str = ""
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.banks.hub import is_hub_address
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.host.settings import metric_and_filter
+from lm_eval_adaptive.host.measures import metric_and_filter
 from lm_eval_adaptive.records.journal import NO_BANK
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from lm_eval_adaptive.records.journal import (
     read_journal,
     written,
 )
+from lm_eval_adaptive.redact import same_but_for_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +58,7 @@ class Journal:
     def __init__(self, path: Path, hold: Hold | None = None) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)
+        self._file = open(path, "ab", buffering=0, opener=_for_its_owner)  # noqa: SIM115
         self._lock = threading.Lock()
         self._hold = hold
 
@@ -96,6 +98,14 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    """Open a file that nobody else reads, whatever the umask says."""
+    file = os.open(path, flags, 0o600)
+    with suppress(OSError, AttributeError):  # not everywhere are there such rights
+        os.fchmod(file, 0o600)  # one that was there before
+    return file
 
 
 def begin(folder: Path, head: RunHead, command: Sequence[str]) -> tuple[Journal, JournalFile]:
@@ -210,6 +220,8 @@ def plain(value: Any) -> Any:
 def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to resume a run under another configuration, naming what differs.
 
+    Secrets are not in a journal and may be others by now: a new key, the same run.
+
     Raises:
         DataError: Something differs.
     """
@@ -228,7 +240,7 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], path: str = ""
         name = f"{path}{key}"
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{name}.")
-        elif old != new:
+        elif not same_but_for_secrets(old, new):
             yield f"{name} was {old!r} when the run began and is {new!r} now"
 
 

@@ -29,6 +29,7 @@ from lm_eval_adaptive.records.files import file_part
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
+from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
@@ -88,6 +89,7 @@ class AdaptiveRun:
         command: Sequence[str] = (),
         listener: Listener | None = None,
     ) -> None:
+        remember(asdict(settings))
         self.settings = settings
         self.adaptive = adaptive
         self.resume = resume
@@ -180,6 +182,7 @@ class AdaptiveRun:
             # Only the command line has the tracker that does so.
             name_is_drawn=bool(self.command)
             and all(draws_a_name(spec.model_args) for spec in specs),
+            unsafe_confirmed=self.settings.confirm_run_unsafe_code,
         )
         tasks = [docs.name for docs in documents]
         banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)

@@ -33,6 +33,8 @@ def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
     if result.error and terms.filter not in result.metrics:
         return failed(terms, f"metric failed: {result.error}")
     metrics = result.metrics[terms.filter]
+    if terms.metric not in metrics and terms.averaging.is_listed:
+        return _left_out(f"the task gives no {terms.metric} for this document")
     if terms.metric not in metrics:
         raise TaskError(
             f"task {task} gives no metric {terms.metric!r}; it has {', '.join(metrics) or 'none'}: "
@@ -41,6 +43,11 @@ def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
     value = metrics[terms.metric]
     if value is None:
         return failed(terms, f"{terms.metric} is missing")
+    if terms.averaging.leaves_out(value):
+        return _left_out(
+            f"{terms.metric} does not count this document: the task's aggregation leaves {value} "
+            "out"
+        )
     raw = document_score(terms.metric, value)
     if not np.isfinite(raw):
         reason = getattr(value, "reason", "")
@@ -53,6 +60,11 @@ def mark(task: str, terms: Terms, answer: Answer) -> ScoreRecord:
         clipped=bool(terms.scale.outside(raw)),
         problem="",
     )
+
+
+def _left_out(problem: str) -> ScoreRecord:
+    """A document that the task itself does not count: no failure, whatever those count as."""
+    return ScoreRecord(raw_score=None, score=None, clipped=False, problem=problem)
 
 
 def failed(terms: Terms, problem: str) -> ScoreRecord:

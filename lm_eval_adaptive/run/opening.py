@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.banks.check import match_documents
+from lm_eval_adaptive.banks.check import match_documents, prompt_differences
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.errors import BankError, TaskError, UsageError
-from lm_eval_adaptive.host.settings import metric_and_filter
+from lm_eval_adaptive.host.aggregations import averaging_of
+from lm_eval_adaptive.host.measures import metric_and_filter
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.run.cold import is_cold, measure_of, shared_order
 from lm_eval_adaptive.run.contest import Contest, Terms, View
@@ -96,7 +97,7 @@ def _view_of_bank(
 ) -> View:
     bank = _bank_of(docs, adaptive)
     info, own = bank.info, tuple(spec.name for spec in specs)
-    where, notices = match_documents(bank, docs.keys)
+    where, notices = match_documents(bank, docs.keys, docs.seen_keys)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
         bank,
@@ -104,6 +105,7 @@ def _view_of_bank(
         adaptive.procedure(info.scale.width, batch, seed),
         known,
     )
+    averaging = averaging_of(docs.task, info.metric, info.scale)
     terms = Terms(
         key=adaptive.metrics[0] if adaptive.metrics else info.metric,
         metric=info.metric,
@@ -112,8 +114,10 @@ def _view_of_bank(
         bank=bank,
         options=adaptive,
         names=(*own, *(info.models[row].name for row in known)),
+        averaging=averaging,
     )
     doc_ids = np.array([-1 if each is None else each for each in where])
+    notices = [*notices, *prompt_differences(bank, docs.num_fewshot)]
     return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
 
 
@@ -131,6 +135,7 @@ def _view_without_bank(
         item_costs(specs, _repeats(docs), unknown, unknown, NO_BANK),
         adaptive.procedure(scale.width, batch, seed),
     )
+    averaging = averaging_of(docs.task, metric, scale)
     terms = Terms(
         key=adaptive.metrics[0] if adaptive.metrics else metric,
         metric=metric,
@@ -139,6 +144,7 @@ def _view_without_bank(
         bank=None,
         options=adaptive,
         names=tuple(spec.name for spec in specs),
+        averaging=averaging,
     )
     return _signed(docs, specs, terms, procedure, np.arange(len(docs)), [])
 
@@ -164,7 +170,12 @@ def _signed(
         )
     scorer, said = _scorer(docs, specs, terms.metric)
     terms = replace(terms, signature=recipe(docs, terms, procedure, scorer))
-    return View(terms, procedure, doc_ids, [*docs.notices, *notices, *said])
+    return View(
+        terms,
+        procedure,
+        doc_ids,
+        [*docs.notices, *notices, *said, *filter(None, [terms.averaging.notice])],
+    )
 
 
 def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
@@ -199,7 +210,7 @@ def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
 
 
 def _check_metric(bank: ItemBank, asked: str) -> None:
-    metric, filter_name = metric_and_filter(asked)
+    metric, filter_name = metric_and_filter(asked, [bank.info.metric])
     info, where = bank.info, bank.path
     if metric != info.metric:
         raise BankError(

@@ -417,7 +417,7 @@ def test_secrets_of_the_command_line_are_not_passed_on(
 ) -> None:
     text = finished[0].read_text(encoding="utf-8")
     assert "hunter2" not in text
-    assert "api_key=***,base=x" in text
+    assert "api_key=[hidden:API_KEY],base=x" in text
 
 
 def test_a_page_of_12_models_and_800_documents_is_small(large: Path) -> None:
