@@ -210,11 +210,12 @@ def _read_csv(path: Path, separator: str, metric: str | None) -> pd.DataFrame:
     head = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, nrows=1)
     _check_head(path, head, separator)
     columns = {str(name).strip().lower(): str(name) for name in head.columns}
-    long = "model" in columns and "item" in columns
+    item = item_column(list(columns))
+    long = "model" in columns and item is not None
     wanted = list(head.columns)
     if long:
         score = columns.get("score") or columns.get((metric or "").lower())
-        named = [columns.get(name) for name in ("model", "item", "metric", "run")]
+        named = [columns.get(name) for name in ("model", item or "", "metric", "run")]
         if score is None:
             return head  # enough to tell what is missing
         wanted = [name for name in head.columns if name in {score, *named}]

@@ -131,7 +131,10 @@ def _metric_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> tuple[str, str]:
 def _range_of(docs: TaskDocs, adaptive: AdaptiveConfig, metric: str) -> tuple[float, float]:
     if adaptive.range is not None:
         return adaptive.range
-    found = range_of(docs.metadata, metric, docs.name) or _told_range(docs, metric)
+    block = docs.metadata
+    declared = block.get("range") or (block.get("ranges") or {}).get(metric)
+    found = None if declared else _told_range(docs, metric)
+    found = found or range_of(docs.metadata, metric, docs.name)
     if found is None:
         raise UsageError(
             f"--bank none: the range of {metric} is not known, and without it nothing can be said "

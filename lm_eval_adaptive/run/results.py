@@ -111,7 +111,6 @@ def write_results(
         for answer in answers
         for name, values in answer.metrics.items()
     }
-    broken = _aggregate_on_its_own(task)
     responses = {answer.doc_id: answer.resps for answer in answers}
     results, tracker = _stock_call(candidate, task, task_manager, output_path, responses)
     _put_estimates(results, document, candidate.name)
@@ -123,44 +122,7 @@ def write_results(
     found = write_harness_files(
         results, tracker, contest.task, file_part(contest.task), folder, document.date
     )
-    found.problems += [
-        f"{folder / f'results_{document.date}.json'} lacks the task's own {metric} ({why})"
-        for metric, why in broken.items()
-    ]
     return results, found
-
-
-def _aggregate_on_its_own(task: Any) -> dict[str, str]:
-    """Have each aggregation of a task fail by itself, as over documents of a kind none was asked.
-
-    Returns:
-        Filled as they fail: why, by metric.
-    """
-    broken: dict[str, str] = {}
-    plain = task.aggregation
-
-    def guarded(metric: str, aggregate: Any) -> Any:
-        def aggregate_or_tell(items: Any) -> Any:
-            try:
-                return aggregate(items)
-            except Exception as error:  # noqa: BLE001  any task's code
-                broken[metric] = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                return None
-
-        return aggregate_or_tell
-
-    class Guarded(dict):  # type: ignore[type-arg]
-        """A metric without an aggregation gets the harness's mean, and that may fail as well."""
-
-        def __missing__(self, metric: str) -> Any:
-            from lm_eval.api.metrics import mean
-
-            return guarded(metric, mean)
-
-    task.aggregation = lambda: Guarded(
-        {metric: guarded(metric, aggregate) for metric, aggregate in (plain() or {}).items()}
-    )
-    return broken
 
 
 def _stock_call(

@@ -96,7 +96,7 @@ def test_an_aggregation_over_documents_of_which_none_was_asked_costs_its_own_lin
     folder = quiz.make_task(tmp_path / "task", scoring="pairs", more=more)
     found = run(folder, tmp_path / "out")
     whole(found)
-    assert caplog.text.count("lacks the task's own rare (ZeroDivisionError: division by zero)") == 2
+    assert caplog.text.count("documents for rare (ZeroDivisionError: division by zero)") == 2
     for name in ("good", "bad"):
         block = found["results"][quiz.TASK][name]["adaptive"][quiz.TASK]
         assert list(block["mean_over_chosen"]) == ["score,none"]
