@@ -8,6 +8,7 @@ import lm_eval_adaptive
 from lm_eval_adaptive import api
 from lm_eval_adaptive.errors import Interrupted, UsageError
 from lm_eval_adaptive.host.settings import HarnessSettings
+from lm_eval_adaptive.host.stop import Stop
 from lm_eval_adaptive.records.outcome import RunOutcome
 from lm_eval_adaptive.run.loop import AdaptiveRun
 
@@ -35,6 +36,7 @@ class Ran(AdaptiveRun):
 
     def __init__(self, folder, error=None):
         self.settings, self.output_path, self.error = HarnessSettings(), folder, error
+        self.stop = Stop()
 
     def run(self):
         if self.error is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lm_eval_adaptive.banks.log_scores import metrics_in, score_matrix
+from lm_eval_adaptive.banks.documents import by_documents
+from lm_eval_adaptive.banks.log_scores import BY_DOC_ID, metrics_in, score_matrix
 from lm_eval_adaptive.banks.sources import provenance_of, scores_of_file
 from lm_eval_adaptive.banks.update import updated_bank
 from lm_eval_adaptive.core.build import calibrate
@@ -49,6 +50,9 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
     runs = exclude_runs(find_runs(options.samples, options.task), options.exclude_model)
     metric, filter_name = metric_and_filter(options.metric, metrics_in(runs))
     found = score_matrix(runs, metric, filter_name, to_number=document_score, allow=options.allow)
+    matrix = found.matrix
+    if matrix.items[0].startswith(BY_DOC_ID):  # no run has its documents
+        matrix = by_documents(matrix, options, str(runs[0].path))
     facts = runs[0].facts
     score_range, clip = _range(options, metric, range_of(facts.adaptive, metric, options.task))
     higher = direction(metric, found.higher_is_better)
@@ -60,7 +64,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
             "--higher_is_better or --lower_is_better"
         )
     return calibrate(
-        found.matrix,
+        matrix,
         task=options.task,
         metric=metric,
         filter=found.filter or "none",
@@ -68,7 +72,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
         clip=clip,
         higher_is_better=higher,
         response_model=options.response_model,
-        notices=found.notices,
+        notices=(*found.notices, *matrix.notices),
         task_version=str(runs[0].task_version or ""),
         dataset_path=facts.dataset_path,
         dataset_name=facts.dataset_name,
@@ -95,6 +99,7 @@ def _from_file(options: CalibrateOptions) -> ItemBank:
         clip=clip,
         higher_is_better=higher,
         response_model=options.response_model,
+        notices=matrix.notices,
         licence=options.licence,
         provenance=provenance_of(sources),
     )

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.bank import ItemBank
 
 
+def part_of(items: int, documents: int) -> str:
+    """What scores are of where a bank has a part of a task's documents, "" where it has all.
+
+    >>> part_of(100, 500), part_of(500, 500)
+    ('the 100 documents in the bank', '')
+    """
+    return f"the {items} documents in the bank" if items < documents else ""
+
+
 def match_documents(bank: ItemBank, *names: Sequence[str]) -> tuple[list[int | None], list[str]]:
     """Where each item of a bank stands among a task's documents.
 

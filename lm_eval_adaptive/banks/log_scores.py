@@ -113,8 +113,9 @@ def score_matrix(
     table = _table_of(kept, name, read, notices, max_edited)
     _check_prompts(kept, table, notices, strict="prompts" not in allow and "few_shot" not in allow)
     scores = np.full((len(kept), len(table.items)), np.nan)
-    logged = [_plain_numbers(run, metric, name) for run in kept]
-    left_out = left_out_value(kept, logged, metric, name, notices)
+    left_out = left_out_value(
+        kept, lambda run: _plain_numbers(run, metric, name), metric, name, notices
+    )
     for row, run in enumerate(kept):
         there = np.flatnonzero(table.places[row] >= 0)
         values = _numbers(run, table.places[row, there], metric, to_number, notices)
@@ -285,36 +286,62 @@ def _columns_of(runs: Sequence[LoggedRun]) -> frozenset[str] | None:
     return found
 
 
-def _documents_of(
-    runs: Sequence[LoggedRun], read: frozenset[str] | None, notices: list[str]
-) -> tuple[list[Any], list[str]]:
-    """Each run's documents by number, shape (rows,), and the content hash of each number.
+class _Documents:
+    """Which document each row of each run answers, by number.
 
     Rows without a document take that of another run with their doc_id; where no run has it, the
     document is named by its id alone.
+
+    Args:
+        runs: The runs.
+        name: The filter whose rows count, None for all.
+        read: The columns of a document that the task reads, None for all.
+        notices: Takes a line for each run without documents.
+
+    Attributes:
+        contents: The content hash of each number.
     """
-    contents: dict[str, int] = {}
-    by_doc_id: dict[int, int] = {}
-    found = []
-    maps: dict[int, NDArray[np.int64]] = {}
-    for run in runs:
-        columns, book = run.answers.columns, run.answers.book
-        if id(book) not in maps:
-            codes = [contents.setdefault(each, len(contents)) for each in book.seen(read)]
-            maps[id(book)] = np.array([*codes, -1], dtype=np.int64)
-        known = maps[id(book)]
-        found.append(known[columns.content_of])
-        if not by_doc_id and (columns.content_of >= 0).all():
-            by_doc_id = dict(zip(columns.doc_ids.tolist(), found[-1].tolist(), strict=True))
-    for run, numbers in zip(runs, found, strict=True):
-        bare = np.flatnonzero(numbers < 0)
-        for row in bare.tolist():
-            doc_id = int(run.answers.columns.doc_ids[row])
-            name = f"{BY_DOC_ID}{doc_id}"
-            numbers[row] = by_doc_id.get(doc_id, contents.setdefault(name, len(contents)))
-        if len(bare) and by_doc_id:
-            notices.append(f"{run.path}: has no documents; they were matched to the others' by id")
-    return found, list(contents)
+
+    def __init__(
+        self,
+        runs: Sequence[LoggedRun],
+        name: str | None,
+        read: frozenset[str] | None,
+        notices: list[str],
+    ) -> None:
+        self._runs = runs
+        self._name = name
+        numbers: dict[str, int] = {}
+        self._maps: dict[int, NDArray[np.int64]] = {}
+        for book in {id(run.answers.book): run.answers.book for run in runs}.values():
+            codes = [numbers.setdefault(each, len(numbers)) for each in book.seen(read)]
+            self._maps[id(book)] = np.array([*codes, -1], dtype=np.int64)
+        whole = [run for run in runs if (run.answers.columns.content_of >= 0).all()]
+        bare = [run for run in runs if (run.answers.columns.content_of < 0).any()]
+        self._by_doc_id: dict[int, int] = {}
+        if bare and whole:
+            columns = whole[0].answers.columns
+            mapped = self._maps[id(whole[0].answers.book)][columns.content_of]
+            pairs = zip(columns.doc_ids.tolist(), mapped.tolist(), strict=True)
+            self._by_doc_id = dict(pairs)
+        for run in bare:
+            for doc_id in run.answers.columns.doc_ids.tolist():
+                if doc_id not in self._by_doc_id:
+                    own = numbers.setdefault(f"{BY_DOC_ID}{doc_id}", len(numbers))
+                    self._by_doc_id[doc_id] = own
+            if whole:
+                told = "has no documents; they were matched to the others' by id"
+                notices.append(f"{run.path}: {told}")
+        self.contents = list(numbers)
+
+    def of(self, run: LoggedRun) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+        """A run's rows under the filter, their doc_ids, and the numbers of their documents."""
+        columns, rows = run.answers.columns, _rows_under(run, self._name)
+        ids = columns.doc_ids[rows]
+        numbers = self._maps[id(run.answers.book)][columns.content_of[rows]]
+        for place in np.flatnonzero(numbers < 0).tolist():
+            numbers[place] = self._by_doc_id[int(ids[place])]
+        return rows, ids, numbers
 
 
 def _table_of(
@@ -325,29 +352,35 @@ def _table_of(
     max_edited: float,
 ) -> _Table:
     """Answers by document and run, without documents that were edited between runs."""
-    documents, contents = _documents_of(runs, read, notices)
-    rows_of = [_rows_under(run, name) for run in runs]
-    ids_of = [run.answers.columns.doc_ids[rows] for run, rows in zip(runs, rows_of, strict=True)]
-    numbers_of = [numbers[rows] for numbers, rows in zip(documents, rows_of, strict=True)]
+    documents = _Documents(runs, name, read, notices)
+    contents = documents.contents
     repeats = np.zeros(len(contents), dtype=bool)
-    for numbers in numbers_of:
-        repeats |= np.bincount(numbers, minlength=len(contents)) > 1
+    for run in runs:
+        repeats |= np.bincount(documents.of(run)[2], minlength=len(contents)) > 1
     # A document's key: its number, with its id where the document repeats word for word.
-    span = max(int(ids.max()) for ids in ids_of) + 2
-    keys_of = [
-        numbers * span + np.where(repeats[numbers], ids + 1, 0)
-        for numbers, ids in zip(numbers_of, ids_of, strict=True)
-    ]
-    keys = np.unique(np.concatenate([np.unique(each) for each in keys_of]))
+    span = max(int(run.answers.columns.doc_ids.max()) for run in runs) + 2
+
+    def keys_of(ids: NDArray[Any], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        keys: NDArray[np.int64] = numbers * span + np.where(repeats[numbers], ids + 1, 0)
+        return keys
+
+    keys = np.zeros(0, dtype=np.int64)
+    for run in runs:
+        _, ids, numbers = documents.of(run)
+        new = np.setdiff1d(keys_of(ids, numbers), keys)
+        if len(new):
+            keys = np.union1d(keys, new)
     places = np.full((len(runs), len(keys)), -1, dtype=np.int32)
     doc_ids = np.full((len(runs), len(keys)), -1, dtype=np.int32)
-    for row, (own, rows, ids) in enumerate(zip(keys_of, rows_of, ids_of, strict=True)):
-        columns = np.searchsorted(keys, own)
+    total = 0
+    for row, run in enumerate(runs):
+        rows, ids, numbers = documents.of(run)
+        columns = np.searchsorted(keys, keys_of(ids, numbers))
         places[row, columns] = rows
         doc_ids[row, columns] = ids
+        total = max(total, len(ids))
     first = doc_ids[(places >= 0).argmax(axis=0), np.arange(len(keys))].astype(np.int64)
-    edited = _edited(places, first, ids_of)
-    total = max(map(len, ids_of))
+    edited = _edited(places, first, doc_ids)
     positions = sorted(set(first[edited].tolist()))
     if positions:
         shown = ", ".join(map(str, positions[:5])) + (", …" if len(positions) > 5 else "")
@@ -380,7 +413,7 @@ def _table_of(
 
 
 def _edited(
-    places: NDArray[np.int32], first: NDArray[np.int64], ids_of: Sequence[NDArray[np.int64]]
+    places: NDArray[np.int32], first: NDArray[np.int64], doc_ids: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Which documents were edited: those that a run lacks while it has another one in their place.
 
@@ -388,10 +421,10 @@ def _edited(
     and its scores.
     """
     edited = np.zeros(len(first), dtype=bool)
-    for own, ids in zip(places, ids_of, strict=True):
+    for own, ids in zip(places, doc_ids, strict=True):
         lacking = own < 0
         if lacking.any():
-            edited[lacking] |= np.isin(first[lacking], ids)
+            edited[lacking] |= np.isin(first[lacking], ids[~lacking])
     return edited
 
 

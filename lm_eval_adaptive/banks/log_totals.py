@@ -14,7 +14,7 @@ from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.host.scoring import CORPUS_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lm_eval_adaptive.host.logs import LoggedRun
 
@@ -23,7 +23,7 @@ _MEANS = ("mean", "nanmean")
 
 def left_out_value(
     runs: Sequence[LoggedRun],
-    values_of: Sequence[Sequence[float]],
+    values_of: Callable[[LoggedRun], Sequence[float]],
     metric: str,
     filter_name: str | None,
     notices: list[str],
@@ -32,7 +32,7 @@ def left_out_value(
 
     Args:
         runs: The logged runs.
-        values_of: The metric's values of each, under the filter.
+        values_of: Gives a run's values of the metric, under the filter.
         metric: The metric.
         filter_name: The filter, None where the logs do not tell.
         notices: Takes a line where documents are left out.
@@ -42,10 +42,11 @@ def left_out_value(
     """
     if metric in CORPUS_METRICS:  # estimated by the mean of the documents' own scores
         return None
-    for run, values in zip(runs, values_of, strict=True):
+    for run in runs:
         aggregation = run.facts.aggregations.get(metric, "mean")
         if aggregation in _MEANS:
             continue
+        values = values_of(run)
         total = run.totals.get(f"{metric},{filter_name or 'none'}")
         if not values or (total is None and not aggregation.isidentifier()):
             continue

@@ -55,8 +55,8 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
         if is_given:
             raise UsageError(f"--{name} does not go with --update: the bank's own is kept")
     if options.scores is not None:
-        matrix, sources = scores_of_file(options, metric)
-        notices: list[str] = []
+        matrix, sources = scores_of_file(replace(options, task=info.task), metric)
+        notices = list(matrix.notices)
     else:
         matrix, sources, notices = _new_runs(options, bank)
     now, before = provenance_of(sources), info.provenance or Provenance()

@@ -73,7 +73,7 @@ def refuse_options(given: Mapping[str, Any]) -> None:
         UsageError: One is refused, or stands in no table here.
     """
     for name, value in given.items():
-        if name in REFUSED and value:
+        if name in REFUSED and value is not None and value is not False:
             raise UsageError(f"--{name} does not go with --adaptive: {REFUSED[name]}")
     for name, value in given.items():
         if name not in {*REFUSED, *HONOURED, *OURS} and value:

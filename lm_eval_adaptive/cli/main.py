@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.cli import bank, calibrate, init_task, listing, report, run, simulate
 from lm_eval_adaptive.cli.run_options import add_run_options
 from lm_eval_adaptive.cli.words import parse, speak_in_one_line
-from lm_eval_adaptive.errors import AdaptiveError, Interrupted
+from lm_eval_adaptive.errors import AdaptiveError, Interrupted, ModelError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -71,6 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted before anything was asked", file=sys.stderr)
         return Interrupted.exit_code
+    except OSError as error:
+        if error.filename is None:
+            return _own_fault(error)
+        print(f"{PROGRAM}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return UsageError.exit_code
+    except Exception as error:  # noqa: BLE001  the last net: one line, and the rest in a file
+        return _own_fault(error)
 
 
 def _with_ranges_bound(words: Sequence[str]) -> list[str]:
@@ -100,3 +107,21 @@ def _execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if command in ("ls", "validate"):
         return listing.execute(namespace)
     return int(namespace.func(namespace) or 0)
+
+
+def _own_fault(error: Exception) -> int:
+    """Say in one line what nobody foresaw; its traceback goes into a file."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile(
+        "w", prefix=f"{PROGRAM}_", suffix=".log", delete=False, encoding="utf-8"
+    ) as file:
+        file.writelines(traceback.format_exception(error))
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    print(
+        f"{PROGRAM}: {what}; that is a fault of ours, or of the task's or the harness's code: "
+        f"please report it with {file.name}",
+        file=sys.stderr,
+    )
+    return ModelError.exit_code

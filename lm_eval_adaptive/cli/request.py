@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -95,10 +96,31 @@ def _split(namespace: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     harness: dict[str, Any] = {}
     path = getattr(namespace, "config", None)
     if path:
-        for key, value in _load_config(Path(path)).items():
+        data = _load_config(Path(path))
+        _refuse_unknown(data, own, path)
+        for key, value in data.items():
             (options if key in own else harness)[key] = value
     options.update({key: value for key, value in vars(namespace).items() if key in own})
     return options, harness
+
+
+def _refuse_unknown(data: dict[str, Any], own: set[str], path: str) -> None:
+    """Refuse keys of a ``--config`` file that no option bears.
+
+    Raises:
+        UsageError: There are some; those near one are told.
+    """
+    import difflib
+
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    known = sorted((own - {CANDIDATES}) | {each.name for each in fields(EvaluatorConfig)})
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "the options of `run` are"
+            rest = "" if near else f" {', '.join(known)}"
+            raise UsageError(f"--config {path}: there is no option {key!r}; {hint}{rest}")
 
 
 def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) -> HarnessSettings:
@@ -141,6 +163,10 @@ def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) 
     if config.verbosity:
         os.environ.setdefault("LMEVAL_LOG_LEVEL", str(config.verbosity).upper())
     seeds = _seeds(config.seed)
+    _check_numbers(config.batch_size, config.num_fewshot)
+    for each in seeds:
+        if each is not None and not 0 <= each < 2**32:
+            raise UsageError(f"--seed takes whole numbers from 0 to {2**32 - 1}, got {each}")
     return HarnessSettings(tasks=tuple(tasks), seed=seeds, **values)
 
 
@@ -168,6 +194,18 @@ def _seeds(given: Any) -> tuple[int | None, ...]:
             f"None for no seed; got {given!r}"
         )
     return found
+
+
+def _check_numbers(batch_size: Any, num_fewshot: Any) -> None:
+    """Refuse what a back end would stumble over after it is loaded."""
+    size = str(batch_size)
+    whole = size.isdecimal() and int(size) > 0
+    if batch_size is not None and not whole and not re.fullmatch(r"auto(:\d+(\.\d+)?)?", size):
+        raise UsageError(
+            f"--batch_size must be a whole number above 0, auto or auto:N, got {batch_size!r}"
+        )
+    if num_fewshot is not None and num_fewshot < 0:
+        raise UsageError(f"--num_fewshot must be 0 or more, got {num_fewshot}")
 
 
 class _silent_stdout:  # noqa: N801  used as a with-statement
@@ -286,6 +324,6 @@ def load_yaml(path: Path) -> Any:
         raise UsageError(f"no file {path}; expected a YAML file")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         line = " ".join(str(error).split())
         raise UsageError(f"{path} is no valid YAML: {line}") from error

@@ -7,20 +7,26 @@ This module owns what the command does; its options are ``run_options``', their 
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.cli.listing import with_own_tasks
 from lm_eval_adaptive.cli.request import config_says_adaptive, own_keys, read_request
 from lm_eval_adaptive.cli.run_options import CANDIDATES
-from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.errors import ModelError, ScoringError, UsageError
+from lm_eval_adaptive.redact import HIDDEN, is_secret_name, restore_words, variable_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from lm_eval_adaptive.cli.request import Request
+    from lm_eval_adaptive.host.noise import Noise
     from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.records.outcome import RunOutcome
+    from lm_eval_adaptive.report.live import Progress
+    from lm_eval_adaptive.run.contest import Contest
 
 
 def execute(namespace: argparse.Namespace, arguments: list[str]) -> int:
@@ -57,32 +63,52 @@ def _run_adaptive(namespace: argparse.Namespace, arguments: list[str]) -> int:
     from lm_eval_adaptive.host.environment import hush_bars
 
     hush_bars()  # before anything imports tqdm
-    from lm_eval_adaptive.api import perform
+    from lm_eval_adaptive.host.noise import Noise
     from lm_eval_adaptive.host.registries import register_all
     from lm_eval_adaptive.report.live import Progress
     from lm_eval_adaptive.report.show import show_outcome
-    from lm_eval_adaptive.run.loop import AdaptiveRun
 
     register_all()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     asked = read_request(namespace)
     resume = getattr(namespace, "resume", None)
     _refuse_another_folder(namespace, resume)
-    with Progress() as progress:
-        outcome = perform(
-            AdaptiveRun(
-                asked.candidates,
-                asked.settings,
-                asked.adaptive,
-                resume=None if resume is None else Path(resume),
-                command=arguments,
-                listener=progress,
-            )
+    noise, progress = Noise(), Progress()
+    progress.console  # noqa: B018  the terminal's stream, before libraries are led elsewhere
+    with noise, progress:
+        outcome = _perform(
+            asked, None if resume is None else Path(resume), arguments, progress, noise
         )
     show_outcome(outcome)
     _show_on_request(asked.settings, outcome)
-    _raise_for_lost_models(outcome)
+    _raise_for_lost_models(outcome, noise)
     return 0
+
+
+def _perform(
+    asked: Request, resume: Path | None, arguments: list[str], progress: Progress, noise: Noise
+) -> RunOutcome:
+    """Run; what libraries say is in the run's folder, and named when something failed."""
+    from lm_eval_adaptive.api import perform
+    from lm_eval_adaptive.run.loop import AdaptiveRun
+
+    def listen(contest: Contest, event: str) -> None:
+        if event == "start":  # the journal is begun: the folder is this run's
+            noise.open(run.output_path)
+        progress(contest, event)
+
+    run = AdaptiveRun(
+        asked.candidates,
+        asked.settings,
+        asked.adaptive,
+        resume=resume,
+        command=arguments,
+        listener=listen,
+    )
+    try:
+        return perform(run)
+    except (ModelError, ScoringError) as error:
+        raise type(error)(f"{error}{noise.named()}") from error
 
 
 def _show_on_request(settings: HarnessSettings, outcome: RunOutcome) -> None:
@@ -122,7 +148,7 @@ def _refuse_another_folder(namespace: argparse.Namespace, resume: str | None) ->
     )
 
 
-def _raise_for_lost_models(outcome: RunOutcome) -> None:
+def _raise_for_lost_models(outcome: RunOutcome, noise: Noise) -> None:
     """A run that ranked some models only is no success.
 
     Raises:
@@ -137,7 +163,42 @@ def _raise_for_lost_models(outcome: RunOutcome) -> None:
         raise ModelError(
             f"set aside for failing: {', '.join(lost)} ({next(iter(lost.values()))}); the others "
             f"are ranked. Mend the cause and go on with --resume {outcome.output_path}"
+            f"{noise.named()}"
         )
+
+
+def _keys_given(namespace: argparse.Namespace, plain: argparse.Namespace) -> dict[str, str]:
+    """Keys beside ``--resume``, as in ``--model_args api_key=K``; they are taken out."""
+    given = namespace.model_args or {}
+    opened = getattr(namespace, CANDIDATES, [])
+    if opened or not given or not all(map(is_secret_name, given)):
+        return {}
+    namespace.model_args = plain.model_args
+    delattr(namespace, CANDIDATES)
+    return {variable_of(name): str(value) for name, value in given.items()}
+
+
+def _with_secrets(command: Sequence[str], given: Mapping[str, str], folder: str) -> list[str]:
+    """A kept command line with its keys, which a journal does not keep.
+
+    Args:
+        command: The words that were kept.
+        given: Keys that were given now, by the name of their variable.
+        folder: The run's folder.
+
+    Raises:
+        UsageError: Neither these nor the environment hold them.
+    """
+    words, missing = restore_words(command, {**os.environ, **given})
+    if missing:
+        names = ", ".join(name for name in missing if name)
+        again = f"give the whole command line again, with --resume {folder}"
+        raise UsageError(
+            f"--resume {folder}: a journal keeps no secrets, and this run was given some "
+            f"({shlex.join(word for word in words if HIDDEN[:-1] in word)}); "
+            + (again if "" in missing else f"set {names} in the environment, or {again}")
+        )
+    return words
 
 
 # Options that may be given anew to a run that is resumed.
@@ -171,8 +232,9 @@ def words_to_resume(
         raise UsageError(
             f"--resume {folder}: the run was started from Python; resume it there with resume="
         )
-    kept = _without_resume(command)
-    _refuse_others(namespace, read(kept), read(["run", "--adaptive"]), folder)
+    plain = read(["run", "--adaptive"])
+    kept = _with_secrets(_without_resume(command), _keys_given(namespace, plain), folder)
+    _refuse_others(namespace, read(kept), plain, folder)
     clip = ["--clip"] if getattr(namespace, "clip", False) and "--clip" not in kept else []
     return [*kept, *clip, "--resume", folder]
 

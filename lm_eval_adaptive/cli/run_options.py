@@ -272,6 +272,13 @@ def _add_rules(own: argparse._ArgumentGroup) -> None:
         help="Items asked of a model at once; auto is the batch size or num_concurrent",
     )
     own.add_argument(
+        "--on_error",
+        default=quiet,
+        metavar="missing|score:<v>",
+        help="What an answer counts as that its metric cannot score or the model did not give: "
+        "missing, or a score in the metric's units, e.g. --on_error score:0 (default: missing)",
+    )
+    own.add_argument(
         "--sampler",
         choices=("auto", "fisher", "static", "random"),
         default=quiet,

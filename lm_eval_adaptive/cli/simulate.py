@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +145,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
+    from lm_eval_adaptive.records.files import check_file
+
+    if namespace.json is not None:
+        check_file(Path(namespace.json), "--json")
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from lm_eval_adaptive.core.regimes import plan_draws
@@ -270,10 +274,16 @@ def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMa
         to_number=document_score,
         allow=("few_shot", "prompts"),
     )
-    return tasks[0], found.matrix, direction(name, found.higher_is_better)
+    return (
+        tasks[0],
+        replace(found.matrix, notices=found.notices),
+        direction(name, found.higher_is_better),
+    )
 
 
 def _prepared(matrix: ScoreMatrix, namespace: argparse.Namespace) -> ScoreMatrix:
+    for notice in matrix.notices:
+        print(notice, file=sys.stderr)
     excluded = set(namespace.exclude_model)
     kept = [name for name in matrix.models if name not in excluded]
     matrix = matrix.select_models(kept)
@@ -297,8 +307,8 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
             found[name] = float(cost)
         except ValueError as error:
             raise UsageError(f"--costs takes MODEL=COST, got {word!r}") from error
-        if not name or not found[name] > 0.0:
-            raise UsageError(f"--costs takes MODEL=COST with a cost above 0, got {word!r}")
+        if not name or not 0.0 < found[name] < math.inf:
+            raise UsageError(f"--costs takes MODEL=COST with a finite cost above 0, got {word!r}")
     return found
 
 

@@ -63,7 +63,10 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
     """
     spoken_to = _spoken_to(parser, arguments)
     words = join_minus(arguments, spoken_to)
-    namespace, unknown = parser.parse_known_args(words)
+    try:
+        namespace, unknown = parser.parse_known_args(words)
+    except (ValueError, RecursionError) as error:  # the harness reads mappings while it parses
+        raise UsageError(f"{' '.join(str(error).split())[:300]}; {_help(spoken_to)}") from error
     if unknown:
         raise UsageError(_unknown(unknown, spoken_to))
     return namespace

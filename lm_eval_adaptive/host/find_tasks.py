@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,27 @@ def make_task_manager(settings: HarnessSettings) -> Any:
 
 def _is_file_or_folder(name: str) -> bool:
     return name.endswith((".yaml", ".yml")) or Path(name).is_dir()
+
+
+def _task_file(path: Path) -> dict[str, Any]:
+    """The configuration that a task's YAML file holds.
+
+    Raises:
+        TaskError: It cannot be read, or the Python that it names cannot be imported.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    try:
+        config: dict[str, Any] = load_yaml(str(path), resolve_func=True)
+    except Exception as error:  # a task's own code may raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise TaskError(
+            f"task file {path} cannot be read ({type(error).__name__}: {reason[:300]}); mend it, "
+            "or the Python file beside it"
+        ) from error
+    if not isinstance(config.get("task"), str | list):
+        raise TaskError(f"task file {path} names no task: expected a line `task: NAME`")
+    return config
 
 
 def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
@@ -105,21 +126,9 @@ def _source(config: dict[str, Any]) -> str:
 
 
 def _config_of(file: Path) -> dict[str, Any]:
-    """A task's configuration, its functions imported.
-
-    Raises:
-        UsageError: The file cannot be read.
-    """
-    from lm_eval.tasks._yaml_loader import load_yaml
-
+    """A task's configuration that says where it is from."""
     path = file.resolve()
-    try:
-        config = dict(load_yaml(str(path), resolve_func=True))
-    except Exception as error:  # what a YAML's functions import may raise anything
-        reason = " ".join(str(error).split())
-        raise UsageError(
-            f"task file {file} cannot be read: {type(error).__name__}: {reason}"
-        ) from error
+    config = _task_file(path)
     metadata = dict(config.get("metadata") or {})
     config["metadata"] = {**metadata, "config_source": str(path)}
     return config

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.records.journal import AnswerRecord
+from lm_eval_adaptive.redact import redact
 from lm_eval_adaptive.report.page import (
     as_text,
     cut,
@@ -22,7 +23,6 @@ from lm_eval_adaptive.report.page import (
     section,
     table,
 )
-from lm_eval_adaptive.report.secrets import without_secrets
 from lm_eval_adaptive.report.view import prompt_of, valid_answers
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def repeat(view: TaskView, prefix: str) -> str:
         ("Bank calibrated on", ", ".join(bank.models) or "not known here"),
     ]
     inside = "".join(f"<h3>{esc(name)}</h3>{pre(value)}" for name, value in parts)
-    inside += fold_away("All options", pre(as_text(without_secrets(ranking.config.plain()))))
+    inside += fold_away("All options", pre(as_text(redact(ranking.config.plain()))))
     words = (
         "The same bank, models' answers, options and seed give the same ranking; the signature "
         "names what has to be equal."

@@ -131,13 +131,25 @@ def _metric_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> tuple[str, str]:
 def _range_of(docs: TaskDocs, adaptive: AdaptiveConfig, metric: str) -> tuple[float, float]:
     if adaptive.range is not None:
         return adaptive.range
-    found = range_of(docs.metadata, metric, docs.name)
+    block = docs.metadata
+    declared = block.get("range") or (block.get("ranges") or {}).get(metric)
+    found = None if declared else _told_range(docs, metric)
+    found = found or range_of(docs.metadata, metric, docs.name)
     if found is None:
         raise UsageError(
             f"--bank none: the range of {metric} is not known, and without it nothing can be said "
             "about errors; give the lowest and the highest possible value with --range LO,HI"
         )
     return found
+
+
+def _told_range(docs: TaskDocs, metric: str) -> tuple[float, float] | None:
+    """What the task's own scoring says, None where it does not: a judge's is of its settings."""
+    scoring = docs.task.config.process_results
+    if not hasattr(scoring, "ranges") or metric not in scoring.metrics:
+        return None
+    low, high = scoring.ranges([metric])[metric]
+    return float(low), float(high)
 
 
 def _higher_is_better(docs: TaskDocs, metric: str) -> bool:

@@ -23,6 +23,8 @@ from lm_eval_adaptive.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MISSING = "missing"
+
 
 @dataclass(frozen=True)
 class AdaptiveConfig:
@@ -53,6 +55,8 @@ class AdaptiveConfig:
         range: Without a bank: the metric's lowest and highest value; None takes what is declared.
         stratify: Without a bank: column of the documents to spread the order over; None spreads it
             over their lengths.
+        on_error: What an answer without a score counts as: ``missing``, or ``score:V`` with V in
+            raw metric units.
         clip: Whether to go on where many scores lie outside the metric's range.
     """
 
@@ -76,6 +80,7 @@ class AdaptiveConfig:
     resident: int | None = None
     range: tuple[float, float] | None = None
     stratify: str | None = None
+    on_error: str = MISSING
     clip: bool = False
 
     def __post_init__(self) -> None:
@@ -102,7 +107,33 @@ class AdaptiveConfig:
             )
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
+        if self.failure_score is not None and len(self.metrics) > 1:
+            raise UsageError(
+                f"--on_error {self.on_error} is in the units of one metric, and --metric names "
+                f"{len(self.metrics)}; leave it out, or rank by one metric"
+            )
         self.procedure(1.0, 1, 0)
+
+    @property
+    def failure_score(self) -> float | None:
+        """What an answer without a score counts as, raw metric units; None where it is missing.
+
+        Raises:
+            UsageError: The option says neither.
+        """
+        if self.on_error == MISSING:
+            return None
+        word, _, value = str(self.on_error).partition(":")
+        try:
+            found = float(value) if word == "score" else math.nan
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            raise UsageError(
+                "--on_error takes missing or score:V with a number V in the metric's units, got "
+                f"{self.on_error!r}; for example --on_error score:0"
+            )
+        return found
 
     def _settle_metrics(self) -> None:
         given = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
@@ -169,6 +200,8 @@ class AdaptiveConfig:
         """Options that change what is asked or concluded, for files; paths are left out."""
         found = asdict(self)
         found.pop("bank")
+        if self.on_error == MISSING:  # journals of the first versions do not have it
+            found.pop("on_error")
         found.pop("clip")  # it may be said when the run is resumed; the ranking's warnings tell it
         return found
 

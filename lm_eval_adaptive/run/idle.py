@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # What only pairs have.
 _OF_PAIRS = ("correction", "equivalence", "pairs", "futility", "confidence")
 # What a test of fixed length does not look at.
-_OF_STOPS = ("max_items", "futility", "precision")
+_OF_STOPS = ("futility", "precision")
 
 
 def banks_by_task(
@@ -132,15 +132,23 @@ def refuse_idle_options(adaptive: AdaptiveConfig, candidates: Sequence[Candidate
                     f"--{name} has no effect with --items_per_model "
                     f"{adaptive.items_per_model}: the length is fixed; leave one of them out"
                 )
-        if "min_items" in changed and adaptive.min_items > adaptive.items_per_model:
-            raise UsageError(
-                f"--min_items {adaptive.min_items} is above --items_per_model "
-                f"{adaptive.items_per_model}, which fixes the length; leave one of them out"
-            )
+        _refuse_other_lengths(adaptive, adaptive.items_per_model)
     if adaptive.resident is not None and all(each.side_by_side for each in candidates):
         raise UsageError(
             f"--resident {adaptive.resident} is about models in this machine's memory, and no "
             "--model here is one (all are served or replayed); leave --resident out"
+        )
+
+
+def _refuse_other_lengths(adaptive: AdaptiveConfig, length: int) -> None:
+    """Refuse bounds that a fixed length does not keep to."""
+    least = adaptive.min_items if "min_items" in adaptive.changed else 1
+    most = adaptive.max_items or length
+    if least > length or most < length:
+        name, bound = ("min_items", least) if least > length else ("max_items", most)
+        raise UsageError(
+            f"--{name} {bound} has no effect with --items_per_model {length}, which fixes the "
+            "length; leave one of them out"
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.banks.check import match_documents, prompt_differences
+from lm_eval_adaptive.banks.check import match_documents, part_of, prompt_differences
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Procedure
@@ -98,6 +98,7 @@ def _view_of_bank(
     bank = _bank_of(docs, adaptive)
     info, own = bank.info, tuple(spec.name for spec in specs)
     where, notices = match_documents(bank, docs.keys, docs.seen_keys)
+    _check_asked(bank, where)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
         bank,
@@ -115,7 +116,14 @@ def _view_of_bank(
         options=adaptive,
         names=(*own, *(info.models[row].name for row in known)),
         averaging=averaging,
+        score_of=part_of(len(bank), len(docs)),
     )
+    if terms.score_of:
+        told.append(
+            f"scores and errors are of {terms.score_of}, not of all {len(docs)} of the task: what "
+            f"the other {len(docs) - len(bank)} would change is in no number here; a bank of all "
+            "documents, or --bank none, ranks by the whole task"
+        )
     doc_ids = np.array([-1 if each is None else each for each in where])
     notices = [*notices, *prompt_differences(bank, docs.num_fewshot)]
     return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
@@ -149,6 +157,21 @@ def _view_without_bank(
     return _signed(docs, specs, terms, procedure, np.arange(len(docs)), [])
 
 
+def _check_asked(bank: ItemBank, where: Sequence[int | None]) -> None:
+    """Refuse a bank of which no item may be asked.
+
+    Raises:
+        BankError: It is one.
+    """
+    there = np.array([each is not None for each in where])
+    if not (bank.kept & there).any():
+        said = "its documents are not in the task" if bank.kept.any() else "none is kept"
+        raise BankError(
+            f"bank {bank.path}: none of its {len(bank)} items may be asked ({said}); recalibrate "
+            "it with more models, or more different ones"
+        )
+
+
 def _repeats(docs: TaskDocs) -> int:
     return int(docs.task.config.repeats or 1)
 
@@ -162,6 +185,12 @@ def _signed(
     notices: Sequence[str],
 ) -> View:
     """A view with its recipe, and with what the metric itself gives reason to say."""
+    worth, scale = terms.options.failure_score, terms.scale
+    if worth is not None and not scale.lo <= worth <= scale.hi:
+        raise UsageError(
+            f"--on_error {terms.options.on_error}: {terms.metric} lies in [{scale.lo:g}, "
+            f"{scale.hi:g}]; give a score of that range"
+        )
     scorer, said = _scorer(docs, specs, terms.metric)
     terms = replace(terms, signature=recipe(docs, terms, procedure, scorer))
     return View(
@@ -268,6 +297,7 @@ def _scorer(
     """
     scoring = docs.task.config.process_results
     if not hasattr(scoring, "signature"):  # a function of another kind, see metrics.task
+        _check_given(docs, metric)
         return "", ()
     if metric not in scoring.metrics:
         raise TaskError(
@@ -277,3 +307,19 @@ def _scorer(
     made_of = {spec.name: f"{spec.model} {spec.model_args}" for spec in specs}
     notices = scoring.warnings(made_of, [metric])
     return str(scoring.signature([metric])[metric]), notices
+
+
+def _check_given(docs: TaskDocs, metric: str) -> None:
+    """Refuse a metric that the task does not give, before anything is paid.
+
+    The harness aggregates what a task names; a metric that it does not name has no score.
+
+    Raises:
+        TaskError: It is one.
+    """
+    named = [str(name) for name in docs.task.aggregation()]
+    if named and metric not in named:
+        raise TaskError(
+            f"task {docs.name} gives no metric {metric!r}; it has {', '.join(named)}: calibrate a "
+            "bank for one of them, or name one with --metric"
+        )

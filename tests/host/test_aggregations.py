@@ -14,6 +14,8 @@ from lm_eval_adaptive.host.logs import find_runs
 
 from .small import run_adaptively, run_plainly, write_task
 
+pytestmark = pytest.mark.contract
+
 LENGTHS = (
     """
 process_results: !function UTIL.by_length

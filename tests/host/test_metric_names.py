@@ -12,6 +12,8 @@ from lm_eval_adaptive.host.scoring import direction
 from .small import run_adaptively, write_task
 from .test_aggregations import log_plainly
 
+pytestmark = pytest.mark.contract
+
 ODD = (
     """
 metric_list:

@@ -10,6 +10,8 @@ from lm_eval_adaptive.banks.options import CalibrateOptions
 from .small import run_adaptively, run_plainly, write_task
 from .test_aggregations import log_plainly
 
+pytestmark = pytest.mark.contract
+
 
 def warnings_of(folder, path, bank="none", **options):
     found = run_adaptively(

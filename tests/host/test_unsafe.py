@@ -8,6 +8,8 @@ from lm_eval_adaptive.errors import TaskError
 
 from .small import run_adaptively, write_task
 
+pytestmark = pytest.mark.contract
+
 RUNNING = (
     """
 unsafe_code: true

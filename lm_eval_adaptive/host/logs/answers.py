@@ -49,8 +49,8 @@ class MetricColumn:
 class FileColumns:
     """The answers of one file as columns; hashes by their number in the file's own lists."""
 
-    places: NDArray[np.int64]
-    doc_ids: NDArray[np.int64]
+    places: NDArray[np.integer[Any]]
+    doc_ids: NDArray[np.integer[Any]]
     filter_of: NDArray[np.int16]
     content_of: NDArray[np.int32]
     prompts: NDArray[np.uint64]
@@ -209,8 +209,8 @@ def columns_of(rows: Sequence[tuple[Row, str | None]]) -> FileColumns:
             contents.setdefault(row.content, len(contents))
     names = dict.fromkeys(name for row, _ in rows for name in row.metrics)
     return FileColumns(
-        places=np.array([row.place for row, _ in rows], np.int64),
-        doc_ids=np.array([row.doc_id for row, _ in rows], np.int64),
+        places=_smallest([row.place for row, _ in rows]),
+        doc_ids=_smallest([row.doc_id for row, _ in rows]),
         filter_of=np.array([filters[label] for _, label in rows], np.int16),
         content_of=np.array([contents.get(row.content, -1) for row, _ in rows], np.int32),
         prompts=np.array([short(row.prompt_hash) for row, _ in rows], np.uint64),
@@ -281,6 +281,12 @@ def _joined_metric(name: str, parts: Sequence[FileColumns], by: NDArray[np.intp]
         for row, value in part.metrics[name].others.items()
     }
     return MetricColumn(np.concatenate(values)[by], np.concatenate(present)[by], others)
+
+
+def _smallest(numbers: Sequence[int]) -> NDArray[np.integer[Any]]:
+    """Numbers in four bytes each, where they fit."""
+    fit = min(numbers) >= -(2**31) and max(numbers) < 2**31
+    return np.array(numbers, np.int32 if fit else np.int64)
 
 
 def short(digest: str) -> int:

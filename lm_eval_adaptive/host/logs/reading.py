@@ -9,17 +9,23 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import tempfile
 import zlib
 from typing import IO, TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _BLOCK = 1 << 22
+# A few bytes can unpack to any number. A packed log may unpack to so many bytes, and a row may have
+# so many; the environment can set another bound to the first.
+MOST_UNPACKED = "LMEVAL_ADAPTIVE_MAX_UNPACKED"
+_MOST_UNPACKED = 16 << 30
+_MOST_OF_A_ROW = 1 << 28
 _PARQUET_ROWS = 256
 
 
@@ -121,6 +127,13 @@ class _Blocks:
         self._digest.update(block)
         return block
 
+    def _check_row(self, size: int) -> None:
+        if size > _MOST_OF_A_ROW:
+            raise DataError(
+                f"{self.path}: has a row of more than {_MOST_OF_A_ROW >> 20} MiB; it is no log of "
+                "samples"
+            )
+
     def lines(self) -> Iterator[bytes]:
         """The lines, without their ends; the last one may be cut off."""
         rest: list[bytes] = []
@@ -132,6 +145,7 @@ class _Blocks:
                 yield from lines[1:-1]
                 rest = []
             rest.append(lines[-1])
+            self._check_row(sum(map(len, rest)))
             block = self._next()
         if last := b"".join(rest):
             yield last
@@ -157,13 +171,14 @@ class _Blocks:
                     return
                 try:
                     value, position = decoder.raw_decode(text, position)
-                except ValueError as error:
-                    fault = error
+                except (ValueError, RecursionError) as error:
+                    fault: Exception = error
                     break
                 yield json.dumps(value).encode()
             block = self._next()
             if not block:
                 break
+            self._check_row(len(text) - position)
             pending += block
         if position == len(text):
             fault = ValueError("the list is not closed")
@@ -176,14 +191,28 @@ def _skip(text: str, position: int, blanks: str) -> int:
     return position
 
 
+def most_unpacked() -> int:
+    """How many bytes a packed file may unpack to.
+
+    Raises:
+        UsageError: The environment sets what is no number of bytes.
+    """
+    given = os.environ.get(MOST_UNPACKED, str(_MOST_UNPACKED))
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(
+            f"{MOST_UNPACKED} must be a whole number of bytes, at least 1; got {given!r}"
+        )
+    return int(given)
+
+
 def _unpacked(path: Path, notices: list[str]) -> Iterator[bytes]:
     """A file's bytes in blocks, unpacked.
 
     Raises:
-        DataError: It cannot be read, or is no intact packed file.
+        DataError: It cannot be read, is no intact packed file, or unpacks to too much.
     """
     kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    got = False
+    got, size, most = False, 0, most_unpacked()
     try:
         with path.open("rb") as file:
             stream: Any = file
@@ -195,6 +224,13 @@ def _unpacked(path: Path, notices: list[str]) -> Iterator[bytes]:
                 stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
             while block := (stream.read1(_BLOCK) if kind == "gzip" else stream.read(_BLOCK)):
                 got = True
+                size += len(block)
+                if kind is not None and size > most:
+                    raise DataError(
+                        f"{path}: unpacks to more than {most} bytes, from {path.stat().st_size}; "
+                        f"is it a log? unpack it yourself, or set {MOST_UNPACKED} to a larger "
+                        "number"
+                    )
                 yield bytes(block)
     except EOFError:
         notices.append(f"{path}: the {kind} file ends early; its whole lines were read")

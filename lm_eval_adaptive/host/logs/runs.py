@@ -33,6 +33,7 @@ from lm_eval_adaptive.host.logs.samples import (
     read_rows,
     without_repeats,
 )
+from lm_eval_adaptive.host.logs.side_by_side import helpers_for, read_side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,9 +78,12 @@ def find_runs(
             f"{where}: no samples{name} found, expected samples_<task>_<date>.jsonl as lm_eval "
             f"--log_samples writes it{hint}"
         )
-    book, hashes = HashBook(), Hashes()
+    book = HashBook()
     used = None if metrics is None else frozenset(metrics)
-    runs = [_run_of(_read_file(entry, hashes), book, used) for entry in picked]
+    count = helpers_for([sum(path.stat().st_size for path in entry.paths) for entry in picked])
+    read = read_side_by_side(_read_file, picked, count) if count else map(_read_file, picked)
+    runs = [_run_of(each, book, used) for each in read]
+    _hashes.forget()
     runs = _newest(_with_filters_joined(_without_copies(runs)))
     return sorted(_told_apart(runs), key=lambda run: (run.model, run.task))
 
@@ -135,9 +139,12 @@ class _ReadFile:
     found: FileRows
 
 
-def _read_file(entry: SamplesFile, hashes: Hashes) -> _ReadFile:
+_hashes = Hashes()  # of the documents that this process met in one reading
+
+
+def _read_file(entry: SamplesFile) -> _ReadFile:
     """Read one samples file and the results beside it."""
-    found = read_rows(entry.paths, hashes)
+    found = read_rows(entry.paths, _hashes)
     entry = _without_filter_in_name(entry, found)
     results = read_results(entry)
     if results.path is None:

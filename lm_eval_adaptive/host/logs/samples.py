@@ -108,6 +108,10 @@ class Hashes:
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
 
+    def forget(self) -> None:
+        """Let all of them go."""
+        self._known.clear()
+
     def of(self, text: bytes | memoryview) -> str | None:
         """Content hash of a document given as JSON, None where it is no object."""
         digest = hashlib.blake2b(text, digest_size=16).digest()
@@ -240,15 +244,14 @@ def _row(path: Path, number: int, place: int, parts: dict[str, Any], hashes: Has
     if not isinstance(doc_id, int) or isinstance(doc_id, bool):
         raise DataError(f"{path}, row {number}: doc_id is {doc_id!r}, expected a whole number")
     arguments = _value(parts.get("arguments"))
-    requests = _requests(arguments, _value(parts.get("resps")))
+    prompts, resps = _texts_of(arguments, _value(parts.get("resps")))
     prompt_hash = _value(parts.get("prompt_hash"))
     if not prompt_hash:
-        prompt_hash = sha_of(requests[0].prompt) if arguments else ""
+        prompt_hash = sha_of(prompts[0]) if arguments else ""
     names = _value(parts.get("metrics"))
     if not isinstance(names, list):
         names = [name for name in parts if name not in _NOT_METRICS]
     metrics = {name: _value(parts[name]) for name in names if name in parts}
-    resps = requests[0].resps if requests else ()
     return Row(
         place=place,
         doc_id=doc_id,
@@ -256,11 +259,26 @@ def _row(path: Path, number: int, place: int, parts: dict[str, Any], hashes: Has
         doc_hash=_value(parts.get("doc_hash")) or "",
         prompt_hash=prompt_hash,
         filter=_value(parts.get("filter")),
-        n_requests=len(requests),
-        prompt_chars=len(requests[0].prompt) if requests else 0,
-        reply_chars=float(median(map(len, resps))) if resps else 0.0,
+        n_requests=len(prompts),
+        prompt_chars=len(prompts[0]) if prompts else 0,
+        reply_chars=_median_length(resps),
         metrics=metrics,
     )
+
+
+def _texts_of(arguments: Any, resps: Any) -> tuple[list[str], Sequence[str]]:
+    """The prompts of a row, and the answers to the first one."""
+    match arguments, resps:  # the usual form, which is most of a large file, without detours
+        case {"gen_args_0": {"arg_0": str(prompt)}}, [[str(resp)]] if len(arguments) == 1:
+            return [prompt], [resp]
+    requests = _requests(arguments, resps)
+    return [each.prompt for each in requests], requests[0].resps if requests else ()
+
+
+def _median_length(texts: Sequence[str]) -> float:
+    if len(texts) == 1:
+        return float(len(texts[0]))
+    return float(median(map(len, texts))) if texts else 0.0
 
 
 def sha_of(prompt: str) -> str:
