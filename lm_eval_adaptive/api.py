@@ -23,6 +23,7 @@ from lm_eval_adaptive.host.settings import (
     HarnessSettings,
     make_candidates,
 )
+from lm_eval_adaptive.redact import hide
 from lm_eval_adaptive.run.config import AdaptiveConfig
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def _page(folder: Path) -> Path | None:
         return write_report(folder, standings=standings)
     except Exception as error:  # noqa: BLE001
         log.warning(
-            "no report.html (%s: %s); everything else is written", type(error).__name__, error
+            "no report.html (%s: %s); everything else is written",
+            type(error).__name__,
+            hide(str(error)),
         )
         return None

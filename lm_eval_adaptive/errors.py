@@ -1,17 +1,27 @@
 """What can go wrong, as a tree: every error of the package has one root and an exit code.
 
-The module owns the classes and nothing else; everything may import it. A message is one line that
-says what was expected, what came, where, and what to do next, because the command line prints it
-as it stands and never shows a traceback for it.
+The module owns the classes and nothing else; everything may import it, and it imports the redactor.
+A message is one line that says what was expected, what came, where, and what to do next, because
+the command line prints it as it stands and never shows a traceback for it.
 """
 
 from __future__ import annotations
+
+from lm_eval_adaptive.redact import hide
 
 
 class AdaptiveError(Exception):
     """Root of all errors that the package raises on purpose."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """The message without secrets: what a server or a library said is quoted in it."""
+        return hide(super().__str__())
+
+    def __repr__(self) -> str:
+        """The class and the message."""
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class UsageError(AdaptiveError):
@@ -46,3 +56,13 @@ class Interrupted(AdaptiveError):  # noqa: N818  a stop asked for by the user is
     """The user stopped the run; what was asked so far is saved."""
 
     exit_code = 130
+
+
+def first_line(error: BaseException) -> str:
+    """An exception of any kind as one line.
+
+    >>> first_line(ZeroDivisionError("division by zero"))
+    'ZeroDivisionError: division by zero'
+    """
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

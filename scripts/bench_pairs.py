@@ -125,6 +125,8 @@ def print_worse(rows: list[Row]) -> None:
     for cells in (by_length, over_lengths):
         worse = 0
         for (matrix, metric, items), differences in sorted(cells.items()):
+            if len(differences) < 2:  # of one partition nothing is known
+                continue
             mean = float(np.mean(differences))
             error = float(np.std(differences, ddof=1)) / np.sqrt(len(differences))
             if mean < -error - 1e-9:  # not where both are equal but for rounding

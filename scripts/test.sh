@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes an environment and passes the tests: style, types, declared dependencies, dead code, then
-# pytest. Arguments go to pytest.
+# Makes an environment and passes the tests: style, types, floors, declared dependencies, dead code, then
+# pytest; first its contract tests on the other supported versions of the harness. Arguments go to
+# pytest.
 #
 #   bash scripts/test.sh              everything that needs no real weights
 #   bash scripts/test.sh tests/core   a part
@@ -12,6 +13,9 @@ export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 ruff check .
 ruff format --check .
 mypy
+lint-imports
 deptry --no-ansi .
 vulture
-exec python -m pytest "$@"
+[ $# -gt 0 ] || bash scripts/hosts.sh
+# Two processes even on one core: much of the time is other programs starting.
+exec python -m pytest -n "${LMEVAL_ADAPTIVE_TEST_JOBS:-2}" "$@"

@@ -6,16 +6,17 @@ score adaptor and the core. Its statistics are all the core's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lm_eval_adaptive.banks.log_scores import score_matrix
+from lm_eval_adaptive.banks.documents import by_documents
+from lm_eval_adaptive.banks.log_scores import BY_DOC_ID, metrics_in, score_matrix
 from lm_eval_adaptive.banks.sources import provenance_of, scores_of_file
 from lm_eval_adaptive.banks.update import updated_bank
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.logs import exclude_runs, find_runs
-from lm_eval_adaptive.host.scoring import KNOWN_RANGES, OPEN_ENDED, direction, document_score
-from lm_eval_adaptive.host.settings import metric_and_filter
+from lm_eval_adaptive.host.measures import metric_and_filter, range_of
+from lm_eval_adaptive.host.scoring import OPEN_ENDED, direction, document_score
 
 if TYPE_CHECKING:
     from lm_eval_adaptive.banks.options import CalibrateOptions
@@ -45,35 +46,15 @@ def calibrate_from(options: CalibrateOptions) -> ItemBank:
     return _from_file(options)
 
 
-def _declared_range(
-    options: CalibrateOptions, metric: str, declared: Any
-) -> tuple[tuple[float, float] | None, bool]:
-    """The range to use, and whether values outside it are clipped."""
-    if options.score_range is not None:
-        return options.score_range, options.clip
-    clip = options.clip or metric in OPEN_ENDED
-    if declared is not None:
-        try:
-            lo, hi = (float(each) for each in declared)
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"metadata.adaptive.range(s) of task {options.task} must be [low, high], got "
-                f"{declared!r}; mend the task's YAML or pass --range LO,HI"
-            ) from error
-        return (lo, hi), clip
-    return KNOWN_RANGES.get(metric), clip
-
-
 def _from_logs(options: CalibrateOptions) -> ItemBank:
-    metric, filter_name = metric_and_filter(options.metric)
     runs = exclude_runs(find_runs(options.samples, options.task), options.exclude_model)
+    metric, filter_name = metric_and_filter(options.metric, metrics_in(runs))
     found = score_matrix(runs, metric, filter_name, to_number=document_score, allow=options.allow)
+    matrix = found.matrix
+    if matrix.items[0].startswith(BY_DOC_ID):  # no run has its documents
+        matrix = by_documents(matrix, options, str(runs[0].path))
     facts = runs[0].facts
-    block: Any = facts.adaptive
-    declared = (block.get("ranges") or {}).get(metric)
-    if block.get("metric", metric) == metric:
-        declared = block.get("range", declared)
-    score_range, clip = _declared_range(options, metric, declared)
+    score_range, clip = _range(options, metric, range_of(facts.adaptive, metric, options.task))
     higher = direction(metric, found.higher_is_better)
     if options.lower_is_better is not None:
         higher = not options.lower_is_better
@@ -83,7 +64,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
             "--higher_is_better or --lower_is_better"
         )
     return calibrate(
-        found.matrix,
+        matrix,
         task=options.task,
         metric=metric,
         filter=found.filter or "none",
@@ -91,12 +72,12 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
         clip=clip,
         higher_is_better=higher,
         response_model=options.response_model,
-        notices=found.notices,
+        notices=(*found.notices, *matrix.notices),
         task_version=str(runs[0].task_version or ""),
         dataset_path=facts.dataset_path,
         dataset_name=facts.dataset_name,
         split=facts.split,
-        num_fewshot=runs[0].n_shot,
+        num_fewshot=_shared({run.n_shot for run in found.runs}),
         licence=options.licence,
         provenance=provenance_of([(run.path.name, run.sha256) for run in found.runs]),
     )
@@ -105,7 +86,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
 def _from_file(options: CalibrateOptions) -> ItemBank:
     metric, filter_name = metric_and_filter(options.metric)
     matrix, sources = scores_of_file(options, metric)
-    score_range, clip = _declared_range(options, metric, None)
+    score_range, clip = _range(options, metric, range_of({}, metric, options.task))
     higher = direction(metric, None) is not False
     if options.lower_is_better is not None:
         higher = not options.lower_is_better
@@ -118,6 +99,21 @@ def _from_file(options: CalibrateOptions) -> ItemBank:
         clip=clip,
         higher_is_better=higher,
         response_model=options.response_model,
+        notices=matrix.notices,
         licence=options.licence,
         provenance=provenance_of(sources),
     )
+
+
+def _range(
+    options: CalibrateOptions, metric: str, declared: tuple[float, float] | None
+) -> tuple[tuple[float, float] | None, bool]:
+    """The range to use, and whether values outside it are clipped."""
+    if options.score_range is not None:
+        return options.score_range, options.clip
+    return declared, options.clip or metric in OPEN_ENDED
+
+
+def _shared(values: set[int | None]) -> int | None:
+    """The value that all runs share, None where they differ or one does not tell."""
+    return next(iter(values)) if len(values) == 1 else None

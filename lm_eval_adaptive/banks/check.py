@@ -12,12 +12,22 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.bank import ItemBank
 
 
-def match_documents(bank: ItemBank, keys: Sequence[str]) -> tuple[list[int | None], list[str]]:
+def part_of(items: int, documents: int) -> str:
+    """What scores are of where a bank has a part of a task's documents, "" where it has all.
+
+    >>> part_of(100, 500), part_of(500, 500)
+    ('the 100 documents in the bank', '')
+    """
+    return f"the {items} documents in the bank" if items < documents else ""
+
+
+def match_documents(bank: ItemBank, *names: Sequence[str]) -> tuple[list[int | None], list[str]]:
     """Where each item of a bank stands among a task's documents.
 
     Args:
         bank: The bank.
-        keys: Item keys of the task's documents, by doc_id.
+        *names: Item keys of the task's documents, by doc_id: by all columns, and by those that the
+            task reads. Those that find most items count.
 
     Returns:
         A doc_id per item, None for items whose document is not there; and notices.
@@ -25,14 +35,17 @@ def match_documents(bank: ItemBank, keys: Sequence[str]) -> tuple[list[int | Non
     Raises:
         DataError: More than 5 % of the items are not among the documents.
     """
-    where = {key: doc_id for doc_id, key in enumerate(keys)}
-    found = [where.get(key) for key in bank.content_hash]
+    tried = []
+    for keys in names:
+        where = {key: doc_id for doc_id, key in enumerate(keys)}
+        tried.append([where.get(key) for key in bank.content_hash])
+    found = min(tried, key=lambda each: each.count(None))
     lost = sum(doc_id is None for doc_id in found)
     if lost > 0.05 * len(found):
         raise DataError(
             f"{lost} of the {len(found)} items of bank {bank.path or bank.info.task} are not among "
-            f"the {len(keys)} documents of task {bank.info.task}: the documents were edited, or "
-            "the bank is of another dataset or split; recalibrate it on these documents"
+            f"the {len(names[0])} documents of task {bank.info.task}: the documents were edited, "
+            "or the bank is of another dataset or split; recalibrate it on these documents"
         )
     notices = []
     if lost:
@@ -41,3 +54,27 @@ def match_documents(bank: ItemBank, keys: Sequence[str]) -> tuple[list[int | Non
             "longer) in the task"
         )
     return found, notices
+
+
+def prompt_differences(bank: ItemBank, num_fewshot: int | None) -> list[str]:
+    """What sets a run's prompts apart from those that calibrated the bank, a line each.
+
+    Prompts themselves are compared where the bank has their hashes; where its runs had several
+    templates it has none, and this is what all of them shared.
+
+    Args:
+        bank: The bank.
+        num_fewshot: Few-shot examples in the run's prompts, None where unknown.
+    """
+    then = bank.info.num_fewshot
+    if None in (then, num_fewshot) or then == num_fewshot:
+        return []
+    # Banks made before named the number of one run where runs differed, and say so elsewhere.
+    if any("the prompts of" in line and "documents differ" in line for line in bank.info.notices):
+        return []
+    told = (
+        f"the bank was calibrated on prompts with {then} few-shot examples, this run's have "
+        f"{num_fewshot}: difficulties may have shifted; run with --num_fewshot {then}, or "
+        "calibrate a bank for these prompts"
+    )
+    return [told]

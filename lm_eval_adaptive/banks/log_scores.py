@@ -7,16 +7,15 @@ and the same documents. It imports the log reader's runs and the core's matrix.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.banks.log_totals import left_out_value
 from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
-from lm_eval_adaptive.host.logs import LoggedAnswer, LoggedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -24,7 +23,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.host.logs import LoggedRun
+
 _CHARACTERS_PER_TOKEN = 4
+BY_DOC_ID = "doc_id:"
+"""Begins the name of a document that the logs know by its id alone."""
 ALLOWANCES = ("task_version", "few_shot", "prompts", "partial")
 """What :func:`score_matrix` can be told to accept; each is refused or left out otherwise."""
 
@@ -61,6 +64,7 @@ def score_matrix(
     to_number: Callable[[str, object], float] | None = None,
     allow: Collection[str] = (),
     max_edited: float = 0.05,
+    whole_documents: bool = False,
 ) -> LoggedScores:
     """Put the logged values of one metric into a matrix, runs × documents.
 
@@ -77,6 +81,8 @@ def score_matrix(
             (number and choice of examples), ``prompts`` (that differ for no known reason),
             ``partial`` (runs with ``--limit`` or without an answer to every document).
         max_edited: Share of documents that may differ between runs.
+        whole_documents: Name items by all columns of their documents, as banks were made before
+            only those that the task reads counted.
 
     Returns:
         The matrix with its runs and notices.
@@ -103,28 +109,37 @@ def score_matrix(
             kept, "few-shot settings", lambda run: run.few_shot or None if run.n_shot else None
         )
     _note_differences(kept, notices)
-    answers = [
-        [answer for answer in run.answers if name is None or answer.filter == name] for run in kept
-    ]
-    table = _table_of(kept, answers, notices, max_edited)
+    read = None if whole_documents else _columns_of(kept)
+    table = _table_of(kept, name, read, notices, max_edited)
     _check_prompts(kept, table, notices, strict="prompts" not in allow and "few_shot" not in allow)
-    scores = np.full((len(kept), len(table)), np.nan)
-    for col, found in enumerate(table.values()):
-        for row, answer in found.items():
-            scores[row, col] = _number(kept[row], answer, metric, to_number)
-    answered = np.array([[row in found for found in table.values()] for row in range(len(kept))])
+    scores = np.full((len(kept), len(table.items)), np.nan)
+    left_out = left_out_value(
+        kept, lambda run: _plain_numbers(run, metric, name), metric, name, notices
+    )
     for row, run in enumerate(kept):
-        if lost := int(np.isnan(scores[row])[answered[row]].sum()):
-            notices.append(f"{run.path}: {metric} is NaN for {lost} documents, taken as missing")
+        there = np.flatnonzero(table.places[row] >= 0)
+        values = _numbers(run, table.places[row, there], metric, to_number, notices)
+        scores[row, there] = (
+            values if left_out is None else np.where(values == left_out, np.nan, values)
+        )
+    scored = ~np.isnan(scores).all(axis=0)
+    if not scored.all():
+        notices.append(
+            f"{int((~scored).sum())} of {len(scored)} documents have no {metric} in any run and "
+            "were left out"
+        )
+    matrix = ScoreMatrix(
+        tuple(run.model for run in kept),
+        table.items,
+        scores,
+        _attributes(kept, table),
+        tuple(run.base_model for run in kept),
+    )
+    if not scored.any():
+        raise DataError(f"no document has a {metric} in any of the {len(kept)} runs")
     directions = {run.higher_is_better[metric] for run in kept if metric in run.higher_is_better}
     return LoggedScores(
-        matrix=ScoreMatrix(
-            tuple(run.model for run in kept),
-            tuple(table),
-            scores,
-            _attributes(table),
-            tuple(run.base_model for run in kept),
-        ),
+        matrix=matrix if scored.all() else matrix.select_items(scored),
         runs=tuple(kept),
         metric=metric,
         filter=name,
@@ -133,7 +148,26 @@ def score_matrix(
     )
 
 
-_Table = dict[str, dict[int, LoggedAnswer]]  # item key → row of the matrix → answer
+def metrics_in(runs: Sequence[LoggedRun]) -> tuple[str, ...]:
+    """Names of the metrics that some answer of the runs has."""
+    return tuple(dict.fromkeys(name for run in runs for name in run.answers.columns.metrics))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Where each run's answer to each document is.
+
+    Attributes:
+        items: Names of the n documents.
+        contents: Their content hashes.
+        doc_ids: Their ids in the first run that has them, shape (n,).
+        places: Row of each answer in its run's columns, shape (m, n), -1 where there is none.
+    """
+
+    items: tuple[str, ...]
+    contents: tuple[str, ...]
+    doc_ids: NDArray[np.int64]
+    places: NDArray[np.int32]
 
 
 def _complete(
@@ -189,8 +223,8 @@ def _one_filter(runs: Sequence[LoggedRun], wanted: str | None) -> str | None:
 
 def _check_metric(runs: Sequence[LoggedRun], metric: str, name: str | None) -> None:
     for run in runs:
-        answers = [answer for answer in run.answers if name is None or answer.filter == name]
-        available = sorted({key for answer in answers for key in answer.metrics})
+        rows, columns = _rows_under(run, name), run.answers.columns
+        available = sorted(key for key, each in columns.metrics.items() if each.present[rows].any())
         if metric not in available:
             held = ", ".join(available) or "none"
             raise DataError(f"{run.path}: no metric {metric!r}; it holds: {held}")
@@ -233,43 +267,121 @@ def _note_differences(runs: Sequence[LoggedRun], notices: list[str]) -> None:
         notices.append(f"the runs have different generation settings ({told})")
 
 
+def _rows_under(run: LoggedRun, name: str | None) -> NDArray[np.intp]:
+    """Rows of a run's columns that are under a filter; all where the logs name none."""
+    columns = run.answers.columns
+    if name is None:
+        return np.arange(len(columns.doc_ids))
+    wanted = [code for code, label in enumerate(columns.filters) if label == name]
+    return np.flatnonzero(np.isin(columns.filter_of, wanted))
+
+
+def _columns_of(runs: Sequence[LoggedRun]) -> frozenset[str] | None:
+    """The columns that the task reads in some run, None where a run does not tell."""
+    found: frozenset[str] = frozenset()
+    for run in runs:
+        if run.facts.columns is None:
+            return None
+        found |= run.facts.columns
+    return found
+
+
+class _Documents:
+    """Which document each row of each run answers, by number.
+
+    Rows without a document take that of another run with their doc_id; where no run has it, the
+    document is named by its id alone.
+
+    Args:
+        runs: The runs.
+        name: The filter whose rows count, None for all.
+        read: The columns of a document that the task reads, None for all.
+        notices: Takes a line for each run without documents.
+
+    Attributes:
+        contents: The content hash of each number.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[LoggedRun],
+        name: str | None,
+        read: frozenset[str] | None,
+        notices: list[str],
+    ) -> None:
+        self._runs = runs
+        self._name = name
+        numbers: dict[str, int] = {}
+        self._maps: dict[int, NDArray[np.int64]] = {}
+        for book in {id(run.answers.book): run.answers.book for run in runs}.values():
+            codes = [numbers.setdefault(each, len(numbers)) for each in book.seen(read)]
+            self._maps[id(book)] = np.array([*codes, -1], dtype=np.int64)
+        whole = [run for run in runs if (run.answers.columns.content_of >= 0).all()]
+        bare = [run for run in runs if (run.answers.columns.content_of < 0).any()]
+        self._by_doc_id: dict[int, int] = {}
+        if bare and whole:
+            columns = whole[0].answers.columns
+            mapped = self._maps[id(whole[0].answers.book)][columns.content_of]
+            pairs = zip(columns.doc_ids.tolist(), mapped.tolist(), strict=True)
+            self._by_doc_id = dict(pairs)
+        for run in bare:
+            for doc_id in run.answers.columns.doc_ids.tolist():
+                if doc_id not in self._by_doc_id:
+                    own = numbers.setdefault(f"{BY_DOC_ID}{doc_id}", len(numbers))
+                    self._by_doc_id[doc_id] = own
+            if whole:
+                told = "has no documents; they were matched to the others' by id"
+                notices.append(f"{run.path}: {told}")
+        self.contents = list(numbers)
+
+    def of(self, run: LoggedRun) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+        """A run's rows under the filter, their doc_ids, and the numbers of their documents."""
+        columns, rows = run.answers.columns, _rows_under(run, self._name)
+        ids = columns.doc_ids[rows]
+        numbers = self._maps[id(run.answers.book)][columns.content_of[rows]]
+        for place in np.flatnonzero(numbers < 0).tolist():
+            numbers[place] = self._by_doc_id[int(ids[place])]
+        return rows, ids, numbers
+
+
 def _table_of(
     runs: Sequence[LoggedRun],
-    answers: Sequence[Sequence[LoggedAnswer]],
+    name: str | None,
+    read: frozenset[str] | None,
     notices: list[str],
     max_edited: float,
 ) -> _Table:
     """Answers by document and run, without documents that were edited between runs."""
-    repeated = frozenset(
-        digest
-        for run_answers in answers
-        for digest, count in Counter(answer.content_hash for answer in run_answers).items()
-        if count > 1
-    )
-    table: _Table = {}
-    by_doc_id: list[dict[int, str]] = []
-    for row, run_answers in enumerate(answers):
-        keys = item_keys(
-            [answer.content_hash for answer in run_answers],
-            [answer.doc_id for answer in run_answers],
-            repeated,
-        )
-        for key, answer in zip(keys, run_answers, strict=True):
-            table.setdefault(key, {})[row] = answer
-        by_doc_id.append(
-            {answer.doc_id: key for key, answer in zip(keys, run_answers, strict=True)}
-        )
-    # A document is edited where a run that lacks it has another one in its place. One that a run
-    # lacks without a substitute is a missing answer; one that moved keeps its name and its scores.
-    edited: dict[str, int] = {}
-    for key, found in table.items():
-        if len(found) == len(runs):
-            continue
-        doc_id = next(iter(found.values())).doc_id
-        if any(row not in found and doc_id in ids for row, ids in enumerate(by_doc_id)):
-            edited[key] = doc_id
-    total = max(map(len, by_doc_id))
-    positions = sorted(set(edited.values()))
+    documents = _Documents(runs, name, read, notices)
+    contents = documents.contents
+    repeats = np.zeros(len(contents), dtype=bool)
+    for run in runs:
+        repeats |= np.bincount(documents.of(run)[2], minlength=len(contents)) > 1
+    # A document's key: its number, with its id where the document repeats word for word.
+    span = max(int(run.answers.columns.doc_ids.max()) for run in runs) + 2
+
+    def keys_of(ids: NDArray[Any], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        keys: NDArray[np.int64] = numbers * span + np.where(repeats[numbers], ids + 1, 0)
+        return keys
+
+    keys = np.zeros(0, dtype=np.int64)
+    for run in runs:
+        _, ids, numbers = documents.of(run)
+        new = np.setdiff1d(keys_of(ids, numbers), keys)
+        if len(new):
+            keys = np.union1d(keys, new)
+    places = np.full((len(runs), len(keys)), -1, dtype=np.int32)
+    doc_ids = np.full((len(runs), len(keys)), -1, dtype=np.int32)
+    total = 0
+    for row, run in enumerate(runs):
+        rows, ids, numbers = documents.of(run)
+        columns = np.searchsorted(keys, keys_of(ids, numbers))
+        places[row, columns] = rows
+        doc_ids[row, columns] = ids
+        total = max(total, len(ids))
+    first = doc_ids[(places >= 0).argmax(axis=0), np.arange(len(keys))].astype(np.int64)
+    edited = _edited(places, first, doc_ids)
+    positions = sorted(set(first[edited].tolist()))
     if positions:
         shown = ", ".join(map(str, positions[:5])) + (", …" if len(positions) > 5 else "")
         told = f"{len(positions)} of {total} documents differ between runs (doc_id {shown})"
@@ -278,18 +390,42 @@ def _table_of(
                 f"{told}, more than {max_edited:.0%}; give runs on one version of the data"
             )
         notices.append(f"{told} and were left out")
-    moved = sum(
-        len({answer.doc_id for answer in found.values()}) > 1
-        for key, found in table.items()
-        if key not in edited
+    moved = np.zeros(len(keys), dtype=bool)
+    for own in doc_ids:
+        moved |= (own >= 0) & (own != first)
+    if count := int((moved & ~edited).sum()):
+        notices.append(f"{count} documents have different doc_ids in different runs")
+    hashes = [contents[int(key) // span] for key in keys]
+    names = item_keys(
+        hashes,
+        first.tolist(),
+        frozenset(contents[number] for number in np.flatnonzero(repeats)),
     )
-    if moved:
-        notices.append(f"{moved} documents have different doc_ids in different runs")
-    kept = [key for key in table if key not in edited]
+    kept = sorted(np.flatnonzero(~edited).tolist(), key=lambda col: (first[col], names[col]))
     if not kept:
         raise DataError("the runs have no document in common; give runs on one version of the data")
-    kept.sort(key=lambda key: (next(iter(table[key].values())).doc_id, key))
-    return {key: table[key] for key in kept}
+    return _Table(
+        tuple(names[col] for col in kept),
+        tuple(hashes[col] for col in kept),
+        first[kept],
+        places[:, kept],
+    )
+
+
+def _edited(
+    places: NDArray[np.int32], first: NDArray[np.int64], doc_ids: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Which documents were edited: those that a run lacks while it has another one in their place.
+
+    One that a run lacks without a substitute is a missing answer; one that moved keeps its name
+    and its scores.
+    """
+    edited = np.zeros(len(first), dtype=bool)
+    for own, ids in zip(places, doc_ids, strict=True):
+        lacking = own < 0
+        if lacking.any():
+            edited[lacking] |= np.isin(first[lacking], ids[~lacking])
+    return edited
 
 
 def _check_prompts(
@@ -298,26 +434,28 @@ def _check_prompts(
     """Prompts may differ by chat template and system instruction, and by nothing else."""
     groups: dict[Any, list[int]] = {}
     for row, run in enumerate(runs):
-        if run.chat_template is not None:
-            groups.setdefault(
-                (run.chat_template, run.chat_template_sha, run.system_instruction), []
-            ).append(row)
+        key = (run.chat_template, run.chat_template_sha, run.system_instruction)
+        groups.setdefault(key, []).append(row)
     for (chat, _, _), rows in groups.items():
-        different = [
-            found
-            for found in table.values()
-            if len({found[row].prompt_hash for row in rows if row in found}) > 1
-        ]
-        if not different:
+        low, high = _prompts(runs, table, rows)
+        different = np.flatnonzero(low < high)
+        if not len(different):
             continue
-        found = different[0]
-        there = [row for row in rows if row in found]
+        col = int(different[0])
+        there = [row for row in rows if _prompt(runs, table, row, col)]
         first = there[0]
-        other = next(row for row in there if found[row].prompt_hash != found[first].prompt_hash)
+        hashes = {row: _prompt(runs, table, row, col) for row in there}
+        other = next(row for row in there if hashes[row] != hashes[first])
         told = (
-            f"the prompts of {len(different)} documents differ, first doc_id {found[first].doc_id} "
+            f"the prompts of {len(different)} documents differ, first doc_id {table.doc_ids[col]} "
             f"in {runs[first].path} and {runs[other].path}"
         )
+        if chat is None:
+            notices.append(
+                f"{told}; without results files nothing tells whether by chat template or by "
+                "few-shot examples"
+            )
+            continue
         # A chat template may write the day's date or the model's name into the prompt.
         if strict and not chat:
             raise DataError(
@@ -327,46 +465,114 @@ def _check_prompts(
         notices.append(told)
 
 
-def _number(
+def _prompt(runs: Sequence[LoggedRun], table: _Table, row: int, col: int) -> int:
+    """Short hash of a prompt, 0 where the log has none."""
+    place = int(table.places[row, col])
+    return int(runs[row].answers.columns.prompts[place]) if place >= 0 else 0
+
+
+def _prompts(
+    runs: Sequence[LoggedRun], table: _Table, rows: Sequence[int], column: str = "prompts"
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The least and the greatest short hash that some runs have for each document, shape (n,).
+
+    Equal where all that have one agree. Where none has one, the least is above the greatest.
+    """
+    low = np.full(len(table.items), np.iinfo(np.uint64).max, dtype=np.uint64)
+    high = np.zeros(len(table.items), dtype=np.uint64)
+    for row in rows:
+        places = table.places[row]
+        own = getattr(runs[row].answers.columns, column)[places]
+        there = (places >= 0) & (own > 0)
+        low[there] = np.minimum(low[there], own[there])
+        high[there] = np.maximum(high[there], own[there])
+    return low, high
+
+
+def _plain_numbers(run: LoggedRun, metric: str, name: str | None) -> list[float]:
+    """The metric's values under a filter that are logged as numbers."""
+    column, rows = run.answers.columns.metrics[metric], _rows_under(run, name)
+    rows = rows[column.present[rows] & ~np.isin(rows, list(column.others))]
+    return list(map(float, column.values[rows]))
+
+
+def _numbers(
     run: LoggedRun,
-    answer: LoggedAnswer,
+    rows: NDArray[np.int32],
     metric: str,
     to_number: Callable[[str, object], float] | None,
+    notices: list[str],
+) -> NDArray[np.float64]:
+    """A run's values of the metric in some rows, NaN where there is none."""
+    column = run.answers.columns.metrics[metric]
+    values = column.values[rows]
+    absent = ~column.present[rows]
+    for place in np.flatnonzero(np.isin(rows, list(column.others))) if column.others else ():
+        value = column.others[int(rows[place])]
+        if value is None:
+            absent[place] = True
+            continue
+        where = f"{run.path}, doc_id {run.answers.columns.doc_ids[rows[place]]}"
+        values[place] = _number(where, metric, value, to_number)
+    if absent.any():
+        notices.append(
+            f"{run.path}: {int(absent.sum())} documents have no {metric}, taken as missing"
+        )
+    if lost := int((np.isnan(values) & ~absent).sum()):
+        notices.append(f"{run.path}: {metric} is NaN for {lost} documents, taken as missing")
+    return values
+
+
+def _number(
+    where: str,
+    metric: str,
+    value: object,
+    to_number: Callable[[str, object], float] | None,
 ) -> float:
-    where = f"{run.path}, doc_id {answer.doc_id}"
-    if metric not in answer.metrics:
-        raise DataError(f"{where}: has no {metric}, though other documents have")
-    value = answer.metrics[metric]
+    """A value that is no number as one."""
     if to_number is not None:
         try:
             return float(to_number(metric, value))
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
-    if isinstance(value, bool | int | float):
-        return float(value)
     raise DataError(f"{where}: {metric} is {json.dumps(value)[:60]}, expected a number")
 
 
-def _attributes(table: _Table) -> dict[str, NDArray[Any]]:
-    found = [list(answers.values()) for answers in table.values()]
+def _attributes(runs: Sequence[LoggedRun], table: _Table) -> dict[str, NDArray[Any]]:
+    everyone = range(len(runs))
+    book = runs[0].answers.book
 
-    def same(values: list[str]) -> str:
-        return values[0] if len(set(values)) == 1 else ""
+    def same(column: str) -> NDArray[Any]:
+        low, high = _prompts(runs, table, everyone, column)
+        # A run without the hash is no agreement either.
+        bare = np.zeros(len(low), dtype=bool)
+        for row, run in enumerate(runs):
+            places = table.places[row]
+            bare |= (places >= 0) & (getattr(run.answers.columns, column)[places] == 0)
+        agreed = (low == high) & ~bare
+        return np.array(
+            [book.full(int(h)) if ok else "" for h, ok in zip(low, agreed, strict=True)],
+            dtype=object,
+        )
 
-    def tokens(texts: list[str]) -> float:
-        return float(np.median([len(text) for text in texts])) / _CHARACTERS_PER_TOKEN
+    def tokens(column: str) -> NDArray[np.float64]:
+        lengths = np.full((len(table.items), len(runs)), np.nan, dtype=np.float32)
+        for row, run in enumerate(runs):
+            there = table.places[row] >= 0
+            lengths[there, row] = getattr(run.answers.columns, column)[table.places[row, there]]
+        medians = np.concatenate(
+            [
+                np.nanmedian(part, axis=1)
+                for part in np.array_split(lengths, len(lengths) // 1000 + 1)
+            ]
+        )
+        return medians.astype(np.float64) / _CHARACTERS_PER_TOKEN
 
-    columns: dict[str, list[Any]] = {
-        "content_hash": [answers[0].content_hash for answers in found],
-        "doc_id": [answers[0].doc_id for answers in found],
-        "doc_hash": [same([a.doc_hash for a in answers]) for answers in found],
-        "prompt_hash": [same([a.prompt_hash for a in answers]) for answers in found],
-        "input_tokens": [tokens([a.prompt for a in answers]) for answers in found],
-        "output_tokens": [
-            tokens([resp for a in answers for resp in a.resps] or [""]) for answers in found
-        ],
-    }
     return {
-        name: np.array(values, dtype=object if isinstance(values[0], str) else None)
-        for name, values in columns.items()
+        "content_hash": np.array(table.contents, dtype=object),
+        "doc_id": table.doc_ids,
+        "doc_hash": same("doc_hashes"),
+        "prompt_hash": same("prompts"),
+        "input_tokens": tokens("prompt_chars"),
+        "output_tokens": tokens("reply_chars"),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from lm_eval_adaptive.errors import UsageError
@@ -23,6 +24,7 @@ class CalibrateOptions:
     allow: tuple[str, ...] = ()
     licence: str = ""
     update: str | None = None
+    include_path: str = ""
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -37,4 +39,9 @@ def parse_range(text: str) -> tuple[float, float]:
         raise UsageError(
             f"--range takes two numbers LO,HI, got {text!r}; for example --range 0,100"
         ) from error
+    if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
+        raise UsageError(
+            f"--range takes two finite numbers LO,HI, LO below HI, got {text!r}; for example "
+            "--range 0,100"
+        )
     return lo, hi

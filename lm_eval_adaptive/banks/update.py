@@ -17,13 +17,14 @@ from lm_eval_adaptive.core.growing import extend
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.logs import exclude_runs, find_runs
+from lm_eval_adaptive.host.measures import metric_and_filter
 from lm_eval_adaptive.host.scoring import document_score
-from lm_eval_adaptive.host.settings import metric_and_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from lm_eval_adaptive.banks.log_scores import LoggedScores
     from lm_eval_adaptive.banks.options import CalibrateOptions
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.host.logs import LoggedRun
@@ -34,7 +35,7 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
     source = str(options.update)
     bank = load_bank(source)
     info = bank.info
-    metric, filter_name = metric_and_filter(options.metric or info.metric)
+    metric, filter_name = metric_and_filter(options.metric or info.metric, [info.metric])
     filter_name = filter_name or info.filter
     for name, given, own in (
         ("task", options.task or info.task, info.task),
@@ -54,8 +55,8 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
         if is_given:
             raise UsageError(f"--{name} does not go with --update: the bank's own is kept")
     if options.scores is not None:
-        matrix, sources = scores_of_file(options, metric)
-        notices: list[str] = []
+        matrix, sources = scores_of_file(replace(options, task=info.task), metric)
+        notices = list(matrix.notices)
     else:
         matrix, sources, notices = _new_runs(options, bank)
     now, before = provenance_of(sources), info.provenance or Provenance()
@@ -77,13 +78,7 @@ def _new_runs(
     info = bank.info
     runs = exclude_runs(find_runs(options.samples, info.task), options.exclude_model)
     runs = _newest_of_each(runs)
-    found = score_matrix(
-        runs,
-        info.metric,
-        info.filter,
-        to_number=document_score,
-        allow=tuple({*options.allow, "partial"}),
-    )
+    found = _scores_by_items(runs, options, bank)
     for run in found.runs:
         for allowance, name, theirs, own in (
             ("task_version", "version of the task", run.task_version, info.task_version or None),
@@ -118,6 +113,36 @@ def _new_runs(
             "template or instruction)"
         )
     return matrix, [(run.path.name, run.sha256) for run in found.runs], notices
+
+
+def _scores_by_items(
+    runs: Sequence[LoggedRun], options: CalibrateOptions, bank: ItemBank
+) -> LoggedScores:
+    """The runs' scores under the names that the bank has for its items.
+
+    Those are by the columns that the task reads, in older banks by all.
+    """
+
+    def scores(*, whole: bool) -> LoggedScores:
+        return score_matrix(
+            runs,
+            bank.info.metric,
+            bank.info.filter,
+            to_number=document_score,
+            allow=tuple({*options.allow, "partial"}),
+            whole_documents=whole,
+        )
+
+    there = {name.partition("#")[0] for name in bank.content_hash}
+
+    def known(found: LoggedScores) -> int:
+        return sum(name.partition("#")[0] in there for name in found.matrix.items)
+
+    by_columns = scores(whole=False)
+    if known(by_columns) == len(by_columns.matrix.items):
+        return by_columns
+    by_all = scores(whole=True)
+    return by_all if known(by_all) > known(by_columns) else by_columns
 
 
 def _newest_of_each(runs: Sequence[LoggedRun]) -> list[LoggedRun]:

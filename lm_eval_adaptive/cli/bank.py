@@ -37,11 +37,12 @@ def add_parser(subparsers: Any) -> None:
 def show_bank_file(namespace: argparse.Namespace) -> int:
     """Print what a bank holds."""
     from lm_eval_adaptive.banks.find import load_bank
+    from lm_eval_adaptive.records.files import finite
     from lm_eval_adaptive.report.bank_show import bank_as_json, show_bank
 
     bank = load_bank(namespace.file)
     if namespace.json:
-        print(json.dumps(bank_as_json(bank), indent=2, ensure_ascii=False))
+        print(json.dumps(finite(bank_as_json(bank)), indent=2, ensure_ascii=False))
     else:
         show_bank(bank)
     return 0
@@ -71,7 +72,7 @@ def check_bank_file(namespace: argparse.Namespace) -> int:
             f"bank {namespace.file} was made for version {bank.info.task_version} of "
             f"{docs.name}, this is version {docs.version}; recalibrate it"
         )
-    found, notices = match_documents(bank, docs.keys)
+    found, notices = match_documents(bank, docs.keys, docs.seen_keys)
     for notice in notices:
         print(notice)
     matched = sum(each is not None for each in found)

@@ -50,6 +50,12 @@ def add_parser(subparsers: Any) -> None:
         help="Logs written by --log_samples, any format since 0.4.0",
     )
     parser.add_argument("--scores", metavar="FILE", help="Parquet or CSV, long or wide")
+    parser.add_argument(
+        "--include_path",
+        default="",
+        metavar="DIR",
+        help="Where to look for --task, whose documents are read where scores name them by doc_id",
+    )
     parser.add_argument("--output", required=True, metavar="FILE", help="Bank file to write")
     parser.add_argument(
         "--exclude_model",
@@ -95,9 +101,11 @@ def run(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.banks.calibrate import calibrate_from
     from lm_eval_adaptive.banks.find import load_bank
     from lm_eval_adaptive.banks.options import CalibrateOptions, parse_range
+    from lm_eval_adaptive.records.files import check_file
     from lm_eval_adaptive.report.bank_show import show_bank
 
     output = Path(namespace.output)
+    check_file(output, "--output")
     if output.exists() and not namespace.overwrite:
         raise UsageError(f"{output} exists already; choose another --output or add --overwrite")
     options = CalibrateOptions(
@@ -113,6 +121,7 @@ def run(namespace: argparse.Namespace) -> int:
         allow=tuple(namespace.allow),
         licence=namespace.licence,
         update=namespace.update,
+        include_path=namespace.include_path,
     )
     bank = calibrate_from(options)
     bank.save(output)

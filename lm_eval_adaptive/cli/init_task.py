@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.records.files import check_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         )
     try:
         rows = _parse(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: is no intact {path.suffix[1:]} file ({first})") from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
@@ -164,10 +165,13 @@ def init_task(wish: TaskWish) -> WrittenTask:
         UsageError: A name, column or metric is wrong, or a file is there already.
         DataError: The dataset cannot be read.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][\w.\-]*", wish.name):
+    if not re.fullmatch(r"[A-Za-z0-9][\w.\-]{0,99}", wish.name):
+        shown = wish.name if len(wish.name) <= 100 else f"{wish.name[:20]}…"
         raise UsageError(
-            f"task name {wish.name!r}: use letters, digits, '_', '-' and '.', as in my_task"
+            f"task name {shown!r}: use at most 100 letters, digits, '_', '-' and '.', as in my_task"
         )
+    if wish.max_gen_toks < 1:
+        raise UsageError(f"--max_gen_toks must be at least 1, got {wish.max_gen_toks}")
     lo, hi, higher, own_metric = _metric_facts(wish.metric)
     path = Path(wish.dataset).expanduser()
     local = path.is_file() or path.suffix.lower() in _READERS
@@ -177,6 +181,12 @@ def init_task(wish: TaskWish) -> WrittenTask:
         raise UsageError(
             f"--dataset {wish.dataset}: neither a file nor a name on the hub such as org/dataset"
         )
+    for name in ("split", "dataset_name", "revision") if local else ():
+        if getattr(wish, name) is not None:
+            raise UsageError(
+                f"--{name} is of a dataset on the hub, and --dataset {path} is a file; leave "
+                f"--{name} out"
+            )
     rows = read_rows(path) if local else []
     columns = list(dict.fromkeys(column for row in rows for column in row))
     where = str(path) if local else f"dataset {wish.dataset}"
@@ -197,6 +207,7 @@ def init_task(wish: TaskWish) -> WrittenTask:
             f"makes any metric of its own 0 or 1 on those; take {instead}, which scores the best"
         )
     folder = Path(wish.output or wish.name).expanduser()
+    check_folder(folder, "--output")
     files = {folder / f"{wish.name}.yaml": ""}
     helper = folder / f"{wish.name}_helper.py"
     if local or own_metric:

@@ -7,6 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from lm_eval_adaptive.errors import DataError
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the command to the harness's subcommands."""
@@ -31,9 +33,21 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Write the report and name its file."""
+    from lm_eval_adaptive.records.files import check_file
     from lm_eval_adaptive.report.write import write_report
     from lm_eval_adaptive.run.standing import standings
 
     output = None if namespace.output is None else Path(namespace.output)
-    print(write_report(Path(namespace.file), output, namespace.format, standings))
+    if output is not None and not output.is_dir():
+        check_file(output, "--output")
+    source = Path(namespace.file)
+    try:
+        print(write_report(source, output, namespace.format, standings))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        # Each file was read; what one says of the others, or of itself, cannot be.
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise DataError(
+            f"report: the files of {source} were edited or are damaged ({what}); restore them, or "
+            "write them again with --resume"
+        ) from error
     return 0

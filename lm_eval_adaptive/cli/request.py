@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -98,10 +99,31 @@ def _split(namespace: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     harness: dict[str, Any] = {}
     path = getattr(namespace, "config", None)
     if path:
-        for key, value in _load_config(Path(path)).items():
+        data = _load_config(Path(path))
+        _refuse_unknown(data, own, path)
+        for key, value in data.items():
             (options if key in own else harness)[key] = value
     options.update({key: value for key, value in vars(namespace).items() if key in own})
     return options, harness
+
+
+def _refuse_unknown(data: dict[str, Any], own: set[str], path: str) -> None:
+    """Refuse keys of a ``--config`` file that no option bears.
+
+    Raises:
+        UsageError: There are some; those near one are told.
+    """
+    import difflib
+
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    known = sorted((own - {CANDIDATES}) | {each.name for each in fields(EvaluatorConfig)})
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "the options of `run` are"
+            rest = "" if near else f" {', '.join(known)}"
+            raise UsageError(f"--config {path}: there is no option {key!r}; {hint}{rest}")
 
 
 def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) -> HarnessSettings:
@@ -114,7 +136,8 @@ def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) 
     from lm_eval_adaptive.host.settings import HarnessSettings
 
     for name, reason in _REFUSED.items():
-        if getattr(namespace, name, None) or from_file.get(name):
+        given = (getattr(namespace, name, None), from_file.get(name))
+        if any(value is not None and value is not False for value in given):
             raise UsageError(f"--{name} does not go with --adaptive: {reason}")
     plain = argparse.Namespace(
         **{key: value for key, value in vars(namespace).items() if key not in own_keys()}
@@ -141,7 +164,23 @@ def _harness_settings(namespace: argparse.Namespace, from_file: dict[str, Any]) 
     if getattr(namespace, "device", None) is None and "device" not in from_file:
         values["device"] = config.device
     seeds = tuple(config.seed) if config.seed else (None,) * 4
+    _check_numbers(config.batch_size, config.num_fewshot)
+    for each in seeds:
+        if each is not None and not 0 <= int(each) < 2**32:
+            raise UsageError(f"--seed takes whole numbers from 0 to {2**32 - 1}, got {each}")
     return HarnessSettings(tasks=tuple(tasks), seed=seeds, **values)
+
+
+def _check_numbers(batch_size: Any, num_fewshot: Any) -> None:
+    """Refuse what a back end would stumble over after it is loaded."""
+    size = str(batch_size)
+    whole = size.isdecimal() and int(size) > 0
+    if batch_size is not None and not whole and not re.fullmatch(r"auto(:\d+(\.\d+)?)?", size):
+        raise UsageError(
+            f"--batch_size must be a whole number above 0, auto or auto:N, got {batch_size!r}"
+        )
+    if num_fewshot is not None and num_fewshot < 0:
+        raise UsageError(f"--num_fewshot must be 0 or more, got {num_fewshot}")
 
 
 class _silent_stdout:  # noqa: N801  used as a with-statement
@@ -164,10 +203,17 @@ def _read_candidates(
     opened = [dict(each) for each in options.get(CANDIDATES, [])]
     everywhere = namespace.model_args or {}
     if len(opened) == 1:
-        opened[0]["model_args"] = everywhere  # --model_args may stand before its --model
-    elif not opened and everywhere:
-        opened = [{"model": "hf", "model_args": everywhere}]
+        opened[0]["model_args"] = dict(everywhere)  # --model_args may stand before its --model
     listed = options.get("models")
+    placed = {key for each in opened for key in each.get("model_args", {})}
+    early = [key for key in everywhere if key not in placed]
+    if early and (len(opened) > 1 or listed is not None):
+        raise UsageError(
+            f"--model_args {early[0]}=… belongs to the --model before it, and there is none; write "
+            "--model M --model_args … for each"
+        )
+    if not opened and everywhere:
+        opened = [{"model": "hf", "model_args": everywhere}]
     where = "the command line"
     if isinstance(listed, str):
         where = f"--models {listed}"
@@ -194,29 +240,9 @@ def _adaptive_config(options: dict[str, Any]) -> AdaptiveConfig:
         if not size.isdecimal():
             raise UsageError(f"--round_size must be auto or a whole number, got {size!r}")
         values["round_size"] = int(size)
-    if "bank" in values:
-        values["bank"] = _banks(values["bank"])
+    if isinstance(values.get("bank"), str):
+        values["bank"] = [values["bank"]]  # PATH or TASK=PATH: the run knows its tasks
     return AdaptiveConfig(**values)
-
-
-def _banks(given: str | list[str] | dict[str, str]) -> str | dict[str, str]:
-    """``--bank PATH`` for all tasks, or ``TASK=PATH`` for each."""
-    from lm_eval_adaptive.banks.hub import is_hub_address
-
-    if isinstance(given, dict):
-        return given
-    texts = [given] if isinstance(given, str) else list(given)
-    by_task: dict[str, str] = {}
-    for text in texts:
-        task, separator, path = text.partition("=")
-        if not separator or is_hub_address(text) or Path(text).exists():
-            if len(texts) > 1:
-                raise UsageError(
-                    f"--bank {text}: with several --bank each must say its task, TASK=PATH"
-                )
-            return text
-        by_task[task] = path
-    return by_task
 
 
 def load_yaml(path: Path) -> Any:
@@ -231,6 +257,6 @@ def load_yaml(path: Path) -> Any:
         raise UsageError(f"no file {path}; expected a YAML file")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         line = " ".join(str(error).split())
         raise UsageError(f"{path} is no valid YAML: {line}") from error

@@ -61,6 +61,10 @@ class _CandidateAction(argparse.Action):
         opened = _candidates(namespace)
         if not opened:
             parser.error(f"{option_string} belongs to the --model before it, and there is none")
+        if key in opened[-1]:
+            parser.error(
+                f"{option_string} is given twice for one --model ({opened[-1][key]}, {values})"
+            )
         opened[-1][key] = values
 
 
@@ -181,6 +185,13 @@ def _add_measure(own: argparse._ArgumentGroup) -> None:
         "default: the task's metadata.adaptive.range, or what is known of the metric",
     )
     own.add_argument(
+        "--clip",
+        action="store_true",
+        default=quiet,
+        help="Go on where more than 1 %% of scores lie outside the metric's range; they count as "
+        "its ends",
+    )
+    own.add_argument(
         "--stratify",
         default=quiet,
         metavar="<column>",
@@ -255,12 +266,19 @@ def _add_rules(own: argparse._ArgumentGroup) -> None:
         help="Items asked of a model at once; auto is the batch size or num_concurrent",
     )
     own.add_argument(
+        "--on_error",
+        default=quiet,
+        metavar="missing|score:<v>",
+        help="What an answer counts as that its metric cannot score or the model did not give: "
+        "missing, or a score in the metric's units, e.g. --on_error score:0 (default: missing)",
+    )
+    own.add_argument(
         "--sampler",
         choices=("auto", "draw", "fisher", "static", "random"),
         default=quiet,
-        help="How items are chosen: drawn by their worth, those of most worth (fisher), by item-rest "
-        "correlation (static) or at random; auto draws, unless calibration found that random shared "
-        "items order models better, and takes fisher under paper-1pl (default: auto)",
+        help="How items are chosen: drawn by their worth, those of most worth (fisher), by "
+        "item-rest correlation (static) or at random; auto draws, unless calibration found that "
+        "random shared items order models better, and takes fisher under paper-1pl (default: auto)",
     )
     own.add_argument(
         "--response_model",

@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,8 @@ def add_parser(subparsers: Any) -> None:
     add("--task", default=None, help="With --samples: the task, where the logs hold several")
     add(
         "--metric",
-        action="append",
+        nargs="+",
+        action="extend",
         required=True,
         metavar="NAME[,FILTER]",
         help="Metric; with several --scores one for all, or one for each in their order",
@@ -144,6 +145,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Simulate, print tables, write JSON."""
+    from lm_eval_adaptive.records.files import check_file
+
+    if namespace.json is not None:
+        check_file(Path(namespace.json), "--json")
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from lm_eval_adaptive.core.regimes import plan_draws
@@ -151,7 +156,7 @@ def run(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.core.summary import summarise
 
     pools, regimes = read_pools(
-        namespace, _matrices(namespace), lambda matrix: _prepared(matrix, namespace)
+        namespace, matrices(namespace), lambda matrix: _prepared(matrix, namespace)
     )
     plan = Plan(
         holdout=namespace.holdout,
@@ -194,19 +199,25 @@ def _stderr() -> Any:
     return Console(stderr=True)
 
 
-def _matrices(namespace: argparse.Namespace) -> list[tuple[str, str, ScoreMatrix]]:
+def matrices(namespace: argparse.Namespace) -> list[tuple[str, str, ScoreMatrix]]:
+    """The scores to simulate on: where from, the metric, the matrix; all of one direction.
+
+    Raises:
+        UsageError: Neither or both kinds of source are given, or metrics do not go with tables.
+    """
     from lm_eval_adaptive.core.matrix import read_scores
+    from lm_eval_adaptive.host.scoring import direction
 
     if bool(namespace.scores) == bool(namespace.samples):
         raise UsageError(
             "simulate takes --scores (a Parquet or CSV file) or --samples (logs of the harness); "
             "give one of them"
         )
-    found: list[tuple[str, str, ScoreMatrix]] = []
+    found: list[tuple[str, str, ScoreMatrix, bool]] = []
     if namespace.samples:
         for metric in namespace.metric:
-            name, matrix = _from_logs(namespace, metric)
-            found.append((name, metric, matrix))
+            name, matrix, higher = _from_logs(namespace, metric)
+            found.append((name, metric, matrix, _is_lower(namespace, higher)))
     else:
         metrics = namespace.metric
         if len(metrics) == 1:
@@ -217,18 +228,42 @@ def _matrices(namespace: argparse.Namespace) -> list[tuple[str, str, ScoreMatrix
                 "for all, or one for each"
             )
         for path, metric in zip(namespace.scores, metrics, strict=True):
-            found.append((Path(path).stem, metric, read_scores(path, metric)))
-    return [(name, metric, _prepared(matrix, namespace)) for name, metric, matrix in found]
+            lower = _is_lower(namespace, direction(metric, None))
+            found.append((Path(path).stem, metric, read_scores(path, metric), lower))
+    ready = [(name, metric, _prepared(matrix, namespace)) for name, metric, matrix, _ in found]
+    lower_ones = [lower for *_, lower in found]
+    # One direction holds for all matrices of a simulation: where metrics differ, those of errors
+    # are turned round.
+    namespace.lower_is_better = all(lower_ones)
+    if namespace.lower_is_better:
+        return ready
+    return [
+        (name, metric, _turned(matrix) if lower else matrix)
+        for (name, metric, matrix), lower in zip(ready, lower_ones, strict=True)
+    ]
 
 
-def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMatrix]:
-    from lm_eval_adaptive.banks.log_scores import score_matrix
+def _is_lower(namespace: argparse.Namespace, higher: bool | None) -> bool:
+    """Whether less is better: as is known of the metric, else as the command line says."""
+    return bool(namespace.lower_is_better) if higher is None else not higher
+
+
+def _turned(matrix: ScoreMatrix) -> ScoreMatrix:
+    """The matrix with more for less."""
+    from lm_eval_adaptive.core.matrix import ScoreMatrix
+
+    scores = -matrix.scores
+    return ScoreMatrix(matrix.models, matrix.items, scores, matrix.item_attributes, matrix.groups)
+
+
+def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMatrix, bool | None]:
+    from lm_eval_adaptive.banks.log_scores import metrics_in, score_matrix
     from lm_eval_adaptive.host.logs import find_runs
-    from lm_eval_adaptive.host.scoring import KNOWN_DIRECTIONS, document_score
-    from lm_eval_adaptive.host.settings import metric_and_filter
+    from lm_eval_adaptive.host.measures import metric_and_filter
+    from lm_eval_adaptive.host.scoring import direction, document_score
 
-    name, filter_name = metric_and_filter(metric)
     runs = find_runs(namespace.samples, namespace.task)
+    name, filter_name = metric_and_filter(metric, metrics_in(runs))
     tasks = sorted({each.task for each in runs})
     if len(tasks) != 1:
         raise UsageError(f"the logs hold the tasks {', '.join(tasks)}; choose one with --task")
@@ -239,13 +274,16 @@ def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMa
         to_number=document_score,
         allow=("few_shot", "prompts"),
     )
-    higher = KNOWN_DIRECTIONS.get(name, found.higher_is_better)
-    if higher is False:
-        namespace.lower_is_better = True
-    return tasks[0], found.matrix
+    return (
+        tasks[0],
+        replace(found.matrix, notices=found.notices),
+        direction(name, found.higher_is_better),
+    )
 
 
 def _prepared(matrix: ScoreMatrix, namespace: argparse.Namespace) -> ScoreMatrix:
+    for notice in matrix.notices:
+        print(notice, file=sys.stderr)
     excluded = set(namespace.exclude_model)
     kept = [name for name in matrix.models if name not in excluded]
     matrix = matrix.select_models(kept)
@@ -269,8 +307,8 @@ def _costs(words: Sequence[str]) -> dict[str, float]:
             found[name] = float(cost)
         except ValueError as error:
             raise UsageError(f"--costs takes MODEL=COST, got {word!r}") from error
-        if not name or not found[name] > 0.0:
-            raise UsageError(f"--costs takes MODEL=COST with a cost above 0, got {word!r}")
+        if not name or not 0.0 < found[name] < math.inf:
+            raise UsageError(f"--costs takes MODEL=COST with a finite cost above 0, got {word!r}")
     return found
 
 

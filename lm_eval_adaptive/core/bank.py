@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from lm_eval_adaptive.core.bank_checks import check_bank
 from lm_eval_adaptive.core.bank_info import SCHEMA, info_from_json, info_to_json
 from lm_eval_adaptive.core.response import ItemParameters
 from lm_eval_adaptive.errors import BankError, DataError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # A model that was scored on less than this share of the items counts as scored in part; an adaptive
 # test asks half of them at most unless told otherwise.
 WHOLE_SHARE = 0.6
+MOST_ITEMS = 10_000_000  # more are not read: a small file can unpack to any size
 METADATA_KEY = b"lm_eval_adaptive"
 
 _NUMBERS = (
@@ -119,11 +121,16 @@ class ItemBank:
 
         Returns:
             The path written.
+
+        Raises:
+            BankError: In its place is a folder or a device.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         target = Path(path)
+        if target.exists() and not target.is_file():  # a rename would replace a device
+            raise BankError(f"{target} is no regular file; name a file to save the bank in")
         cov = self.parameters.covariance
         columns = {
             "doc_id": self.doc_id,
@@ -175,6 +182,12 @@ class ItemBank:
                 "with --bank"
             )
         try:
+            rows = pq.read_metadata(source).num_rows
+            if rows > MOST_ITEMS:  # a file of some bytes can say so
+                raise BankError(
+                    f"bank {source} says that it has {rows} items, {MOST_ITEMS} are taken at most; "
+                    "is it a bank? make one with `lm-eval-adaptive calibrate`"
+                )
             table = pq.read_table(source, page_checksum_verification=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -210,7 +223,7 @@ class ItemBank:
                 f"bank {source} has a column of another type than expected ({first}); recalibrate "
                 "it"
             ) from error
-        _check(bank, source)
+        check_bank(bank, str(source))
         return bank
 
 
@@ -248,6 +261,16 @@ def _from_table(table: pa.Table, info: BankInfo, source: Path) -> ItemBank:
             ) from error
         return cast("FloatArray", values)
 
+    def whole(name: str) -> NDArray[np.int_]:
+        values = numbers(name)
+        bad = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
+        if len(bad):
+            raise BankError(
+                f"bank {source}: {name} of item {bad[0]} is {values[bad[0]]}, expected a whole "
+                "number; recalibrate it"
+            )
+        return values.astype(np.int_)
+
     def texts(name: str) -> tuple[str, ...]:
         return tuple(value or "" for value in table[name].to_pylist())
 
@@ -256,7 +279,7 @@ def _from_table(table: pa.Table, info: BankInfo, source: Path) -> ItemBank:
     cov[:, 0, 0] = numbers("difficulty_se") ** 2
     cov[:, 1, 1] = numbers("discrimination_se") ** 2
     cov[:, 0, 1] = cov[:, 1, 0] = numbers("difficulty_discrimination_cov")
-    scores = table["scores"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    scores = _score_cells(table["scores"], len(info.models), source)
     return ItemBank(
         info=info,
         parameters=ItemParameters(
@@ -267,41 +290,39 @@ def _from_table(table: pa.Table, info: BankInfo, source: Path) -> ItemBank:
             cov,
         ),
         content_hash=texts("content_hash"),
-        doc_id=numbers("doc_id").astype(np.int_),
+        doc_id=whole("doc_id"),
         doc_hash=texts("doc_hash"),
         prompt_hash=texts("prompt_hash"),
         kept=table["kept"].to_numpy(zero_copy_only=False).astype(bool),
         reason=texts("reason"),
-        n_scores=numbers("n_scores").astype(np.int_),
+        n_scores=whole("n_scores"),
         mean_score=numbers("mean_score"),
         item_rest_correlation=numbers("item_rest_correlation"),
         input_tokens=numbers("input_tokens"),
         output_tokens=numbers("output_tokens"),
-        scores=scores.astype(np.float64).reshape(n, -1).T.copy(),
+        scores=scores.reshape(n, -1).T.copy(),
         sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
         path=str(source),
     )
 
 
-def _check(bank: ItemBank, source: Path) -> None:
-    for name in ("difficulty", "discrimination", "noise"):
-        values = getattr(bank.parameters, name)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            raise BankError(
-                f"bank {source}: {name} of item {bad[0]} (doc_id {bank.doc_id[bad[0]]}) is "
-                f"{values[bad[0]]}, expected a finite number; recalibrate it"
-            )
-    if (bank.parameters.discrimination <= 0).any() or (bank.parameters.noise <= 0).any():
+def _score_cells(column: pa.ChunkedArray, models: int, source: Path) -> FloatArray:
+    """The cells of the column of scores, item by item, each of one score per calibration model.
+
+    Raises:
+        BankError: An item has another number of scores.
+    """
+    lengths = np.asarray(column.combine_chunks().value_lengths().to_pylist(), dtype=np.int_)
+    ragged = np.flatnonzero(lengths != lengths[0])
+    if len(ragged):
         raise BankError(
-            f"bank {source}: discriminations and noises must be above 0; recalibrate it"
+            f"bank {source}: item {ragged[0]} has scores of {lengths[ragged[0]]} models and item 0 "
+            f"of {lengths[0]}; recalibrate it"
         )
-    if not np.isfinite(bank.parameters.covariance).all():
-        raise BankError(f"bank {source}: an item's standard error is not finite; recalibrate it")
-    if len(set(bank.content_hash)) != len(bank):
-        raise BankError(f"bank {source} holds the same content_hash twice; recalibrate it")
-    if len(bank.scores) != len(bank.info.models):
+    if lengths[0] != models:
         raise BankError(
-            f"bank {source} names {len(bank.info.models)} calibration models but holds scores of "
-            f"{len(bank.scores)}; recalibrate it"
+            f"bank {source} names {models} calibration models but holds scores of {lengths[0]}; "
+            "recalibrate it"
         )
+    cells = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(cells, dtype=np.float64)

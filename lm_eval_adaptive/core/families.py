@@ -105,7 +105,8 @@ def _read(path: Path) -> list[dict[str, str]]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return list(csv.DictReader(file, delimiter=delimiter, restval=""))
+            rows = csv.DictReader(file, delimiter=delimiter, restval="")
+            return [{str(name): cell for name, cell in row.items()} for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"--family: {path} cannot be read as a table ({reason})") from error

@@ -6,16 +6,18 @@ metric's own unit and direction. It knows no harness; logs become the same table
 Three layouts of a file are understood, told apart by the names of the columns:
 
 * long: columns ``model``, ``item``, ``score`` and optionally ``metric`` and ``run``; a row per
-  answer. In place of ``score`` a column may bear the name of the metric that is asked for. Other
-  columns are ignored.
+  answer. In place of ``score`` a column may bear the name of the metric that is asked for, in place
+  of ``item`` may stand ``doc_id``, the number of a document of the task. Other columns are ignored.
 * wide, items × models: the first column holds the item's id, every other column is a model.
-* wide, models × items: the first column is called ``model``, every other column is an item.
+* wide, models × items: the first column is called ``model`` (or the other columns are numbered and
+  its cells are not), every other column is an item.
 
 An empty cell, ``NaN``, ``NA`` or ``null`` is a missing score.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.core.layout import (
+    contradicts_earlier,
+    doc_ids_of,
+    item_column,
+    models_are_rows,
+    names_of,
+    told_layout,
+)
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +43,7 @@ if TYPE_CHECKING:
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+CHUNK = 20_000  # rows of a CSV that are in memory as text
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 _LAYOUTS = (
     "expected columns model, item, score (long), or an item id followed by one column per model "
@@ -51,6 +62,7 @@ class ScoreMatrix:
         item_attributes: Columns that describe items (ids, lengths, domains), each of length n.
         groups: For each row, the model it belongs to: several runs of one model (temperatures,
             repeats) are rows of their own in one group. The row's own name when left out.
+        notices: How a file was read where that could be otherwise, a line each.
 
     Raises:
         DataError: Shapes do not fit, a name stands twice, or a score is infinite.
@@ -61,6 +73,7 @@ class ScoreMatrix:
     scores: NDArray[np.float64]
     item_attributes: dict[str, NDArray[Any]] | None = None
     groups: tuple[str, ...] = field(default=())
+    notices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         scores = np.array(self.scores, dtype=np.float64)
@@ -113,6 +126,7 @@ class ScoreMatrix:
             self.scores[picked],
             self.item_attributes,
             tuple(self.groups[row] for row in picked),
+            self.notices,
         )
 
     def select_items(self, keep: NDArray[np.bool_] | Sequence[int]) -> ScoreMatrix:
@@ -125,6 +139,7 @@ class ScoreMatrix:
             self.scores[:, columns],
             None if attributes is None else {k: v[columns] for k, v in attributes.items()},
             self.groups,
+            self.notices,
         )
 
 
@@ -138,22 +153,23 @@ def read_scores(path: str | Path, metric: str | None = None) -> ScoreMatrix:
 
     Returns:
         Models sorted by name, items in the order in which they first appear. With a ``run``
-        column, a model with several runs has a row ``model#run`` for each, in one group.
+        column, a model with several runs has a row ``model#run`` for each, in one group. Items that
+        are named by ``doc_id`` have it as an attribute, too.
 
     Raises:
         DataError: The file is missing or damaged, has no known layout, lacks the metric, scores a
-            model twice on an item, or holds a score that is no finite number.
+            model twice and unequally on an item, or holds a score that is no finite number.
     """
     path = Path(path)
-    table = _read_table(path)
+    table = _read_table(path, metric)
     columns = {str(name).strip().lower(): name for name in table.columns}
-    if "model" in columns and "item" in columns:
+    if "model" in columns and item_column(list(columns)):
         return _from_long(path, table, columns, metric)
     return _from_wide(path, table)
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    """The file as a data frame; every cell of a CSV stays text, so that ids keep their zeros."""
+def _read_table(path: Path, metric: str | None) -> pd.DataFrame:
+    """The file as a data frame; ids of a CSV stay text, so that they keep their zeros."""
     import pandas as pd
 
     name = path.name.lower()
@@ -165,16 +181,101 @@ def _read_table(path: Path) -> pd.DataFrame:
         if name.endswith(_PARQUET):
             table = pd.read_parquet(path)
         else:
-            separator = "\t" if ".tsv" in name else ","
-            table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+            table = _read_csv(path, "\t" if ".tsv" in name else ",", metric)
+    except DataError:
+        raise
     except (ValueError, OSError, EOFError) as error:  # pandas' and Arrow's errors are ValueErrors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{path}: cannot be read as a table of scores ({reason})") from error
-    if not isinstance(table.index, pd.RangeIndex):
+        raise DataError(f"{path}: cannot be read as a table of scores ({_why(error)})") from error
+    if name.endswith(_PARQUET) and not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()  # item ids that pandas stored as the index
     if table.empty or len(table.columns) < 2:
         raise DataError(f"{path}: holds no scores; {_LAYOUTS}")
     return table
+
+
+def _why(error: Exception) -> str:
+    """The reason why a file is no table, with what is likely to be behind it."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, UnicodeDecodeError):
+        return f"{reason}; it is no UTF-8 text, save it as UTF-8"
+    if "Expected" in reason and "fields" in reason:
+        return f"{reason}; a text with commas needs quotes, and a decimal needs a point, 0.5"
+    return reason
+
+
+def _read_csv(path: Path, separator: str, metric: str | None) -> pd.DataFrame:
+    """A CSV file, read by chunks: only scores, as numbers, and names, each once, stay in memory."""
+    import pandas as pd
+
+    head = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, nrows=1)
+    _check_head(path, head, separator)
+    columns = {str(name).strip().lower(): str(name) for name in head.columns}
+    item = item_column(list(columns))
+    long = "model" in columns and item is not None
+    wanted = list(head.columns)
+    if long:
+        score = columns.get("score") or columns.get((metric or "").lower())
+        named = [columns.get(name) for name in ("model", item or "", "metric", "run")]
+        if score is None:
+            return head  # enough to tell what is missing
+        wanted = [name for name in head.columns if name in {score, *named}]
+        numeric = [name for name in wanted if name == score]
+    else:
+        numeric = wanted[1:]
+    chunks = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, chunksize=CHUNK)
+    parts: dict[str, list[Any]] = {name: [] for name in wanted}
+    for chunk in chunks:
+        for name in wanted:
+            column = chunk[name]
+            parts[name].append(
+                _numbers(path, column, chunk)
+                if name in numeric and not _other_metric(chunk, columns, metric)
+                else column.astype("category").array
+            )
+    return pd.DataFrame({name: _joined(values) for name, values in parts.items()})
+
+
+def _other_metric(chunk: pd.DataFrame, columns: Mapping[str, str], metric: str | None) -> bool:
+    """Whether a chunk may hold scores of metrics that were not asked for, which may be anything."""
+    name = columns.get("metric")
+    return metric is not None and name in chunk.columns and bool((chunk[name] != metric).any())
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Chunks of a column as one."""
+    from pandas.api.types import union_categoricals
+
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts) if parts else np.zeros(0)
+    if any(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate([np.asarray(part, dtype=object) for part in parts])
+    joined: Any = union_categoricals(list(parts))
+    return joined
+
+
+def _check_head(path: Path, head: pd.DataFrame, separator: str) -> None:
+    """Refuse a CSV file whose cells are separated otherwise, or that has more cells than names.
+
+    Raises:
+        DataError: It is one; the message says what it seems to be.
+    """
+    import pandas as pd
+
+    if len(head.columns) == 1:
+        only = str(head.columns[0])
+        other = next((each for each in (";", "\t", "|", ",") if each in only), None)
+        if other is not None:
+            shown = {"\t": "a tab"}.get(other, repr(other))
+            expected = {"\t": "a tab, as .tsv has"}.get(separator, repr(separator))
+            raise DataError(
+                f"{path}: its cells seem to be separated by {shown}, expected {expected}; save it "
+                "with that, and decimals with a point"
+            )
+    if not isinstance(head.index, pd.RangeIndex):
+        raise DataError(
+            f"{path}: row 1 has more cells than the header has names ({len(head.columns)}); a "
+            "decimal comma? write 0.5, or put quotes around texts with commas"
+        )
 
 
 def _from_long(
@@ -190,20 +291,22 @@ def _from_long(
         raise DataError(f"{path}: no column {wanted} among {', '.join(map(str, table.columns))}")
     if "metric" in columns:
         table = _rows_of_metric(path, table, columns["metric"], metric)
-    for name in ("model", "item"):
+    item = str(item_column(list(columns)))
+    for name in ("model", item):
         blank = table[columns[name]].isna() | (table[columns[name]].astype(str).str.strip() == "")
         if blank.any():
             raise DataError(f"{path}: the {name} is empty in row {_row(table, blank.to_numpy())}")
     scores = _numbers(path, table[score_column], table)
-    models = table[columns["model"]].astype(str)
+    models = names_of(table[columns["model"]])
     groups = models
     if "run" in columns:
-        runs = table[columns["run"]].astype(str)
+        runs = names_of(table[columns["run"]])
         several = runs.groupby(models).transform("nunique") > 1
         models = models.where(~several, models + "#" + runs)
     row_codes, row_names = pd.factorize(models, sort=True)
-    col_codes, col_names = pd.factorize(table[columns["item"]].astype(str))
-    twice = pd.Series(row_codes * np.int64(len(col_names)) + col_codes).duplicated().to_numpy()
+    col_codes, col_names = pd.factorize(names_of(table[columns[item]]))
+    cells = row_codes * np.int64(len(col_names)) + col_codes
+    twice = contradicts_earlier(cells, scores)
     if twice.any():
         first = int(np.flatnonzero(twice)[0])
         raise DataError(
@@ -211,6 +314,9 @@ def _from_long(
             f"{col_names[col_codes[first]]!r} in row {_row(table, twice)}; keep one, or tell runs "
             "apart in a column named run"
         )
+    notices = []
+    if repeats := len(cells) - len(np.unique(cells)):
+        notices.append(f"{repeats} rows repeat the score of another row and count once")
     matrix = np.full((len(row_names), len(col_names)), np.nan)
     matrix[row_codes, col_codes] = scores
     group_of = dict(zip(models, groups, strict=True))
@@ -218,7 +324,11 @@ def _from_long(
         tuple(row_names),
         tuple(col_names),
         matrix,
+        item_attributes=(
+            {"doc_id": doc_ids_of(list(col_names), str(path))} if item == "doc_id" else None
+        ),
         groups=tuple(group_of[name] for name in row_names),
+        notices=tuple(notices),
     )
 
 
@@ -243,25 +353,42 @@ def _from_wide(path: Path, table: pd.DataFrame) -> ScoreMatrix:
     blank = (ids.isna() | (ids.astype(str).str.strip() == "")).to_numpy()
     if blank.any():
         raise DataError(f"{path}: the first column is empty in row {_row(table, blank)}")
-    if pd.api.types.is_float_dtype(ids):
+    names = names_of(ids)
+    if pd.api.types.is_float_dtype(ids) and names.str.contains(".", regex=False).any():
         raise DataError(
             f"{path}: the first column ({ids.name}) holds decimal numbers, not ids; {_LAYOUTS}"
         )
-    twice = ids.astype(str).duplicated().to_numpy()
+    cells = np.column_stack([_numbers(path, table[col], table) for col in table.columns[1:]])
+    first_of = {name: row for row, name in reversed(list(enumerate(names)))}
+    again = np.array([first_of[name] for name in names])
+    same = (cells == cells[again]) | (np.isnan(cells) & np.isnan(cells[again]))
+    twice = ~same.all(axis=1)
     if twice.any():
         raise DataError(
-            f"{path}: {ids.astype(str)[twice].iloc[0]!r} stands a second time in the first column, "
-            f"in row {_row(table, twice)}"
+            f"{path}: {names[twice].iloc[0]!r} stands a second time in the first column, with "
+            f"other scores, in row {_row(table, twice)}; keep one"
         )
-    cells = np.column_stack([_numbers(path, table[col], table) for col in table.columns[1:]])
-    row_names = [str(name) for name in ids]
+    kept = again == np.arange(len(again))
+    cells, row_names = cells[kept], list(names[kept])
     col_names = [str(name) for name in table.columns[1:]]
-    if str(table.columns[0]).strip().lower() == "model":
+    head = str(table.columns[0])
+    rows = models_are_rows(head, row_names, col_names)
+    if rows:
         models, items, scores = row_names, col_names, cells
     else:
         models, items, scores = col_names, row_names, cells.T
+    notices = [told_layout(rows=rows, n_models=len(models), n_items=len(items))]
+    if not kept.all():
+        notices.append(f"{int((~kept).sum())} rows repeat another row and count once")
+    by_id = head.strip().lower() == "doc_id" and not rows
     order = sorted(range(len(models)), key=models.__getitem__)
-    return ScoreMatrix(tuple(models[row] for row in order), tuple(items), scores[order])
+    return ScoreMatrix(
+        tuple(models[row] for row in order),
+        tuple(items),
+        scores[order],
+        {"doc_id": doc_ids_of(items, str(path))} if by_id else None,
+        notices=tuple(notices),
+    )
 
 
 def _numbers(path: Path, column: pd.Series[Any], table: pd.DataFrame) -> NDArray[np.float64]:
@@ -275,6 +402,11 @@ def _numbers(path: Path, column: pd.Series[Any], table: pd.DataFrame) -> NDArray
         wrong = unread & ~absent
         if wrong.any():
             value = column.to_numpy()[wrong][0]
+            if re.fullmatch(r"[+-]?\d+,\d+", str(value).strip()):
+                raise DataError(
+                    f"{path}: {value!r} in column {column.name}, row {_row(table, wrong)}, has a "
+                    "decimal comma; write a point, as in 0.5"
+                )
             raise DataError(
                 f"{path}: {value!r} in column {column.name}, row {_row(table, wrong)}, is no "
                 f"number; {_LAYOUTS}"

@@ -61,7 +61,7 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
         estimates: The beliefs at that state.
     """
     config, m = procedure.config, len(procedure.costs)
-    asked = state.administered
+    asked = state.asked
     under_test = ~state.failed & ~procedure.known
     goal = np.where(under_test, procedure.min_items, asked).astype(np.float64)
     open_models = np.zeros(m, dtype=bool)

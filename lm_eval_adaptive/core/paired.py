@@ -219,6 +219,9 @@ class PairedPosterior:
                     ordered[row, seen], self.order.blocks[seen], self.sizes, n, INTERVAL_LEVEL
                 )
                 half[row] = max(score[row] - low, high - score[row])
+            if count[row] and not np.ptp(ordered[row, seen]) > 0.0:
+                variance[row] = _alike_variance(int(count[row]), n)
+                half[row] = min(max(half[row], 2.0 * float(np.sqrt(variance[row]))), 1.0)
         pair_var, within = np.zeros((m, m)), np.eye(m)
         for a in range(m):
             for b in range(a + 1, m):
@@ -245,6 +248,8 @@ class PairedPosterior:
     def _log_evidence(self, values: FloatArray, seen: NDArray[np.bool_], claim: float) -> float:
         """Evidence that the mean difference is above ``claim``."""
         total = len(self.order.items)
+        if len(values) < 2:  # one document alone decides nothing
+            return 0.0
         return log_evidence(values, self.order.blocks[seen], self.sizes, claim, -1.0, total)
 
     def _variance(self, difference: FloatArray, seen: NDArray[np.bool_], gap: float) -> float:
@@ -264,6 +269,16 @@ class PairedPosterior:
             self._log_evidence(-difference, seen, -self.margin),
         )
         return float(1.0 - np.exp(-least))
+
+
+def _alike_variance(count: int, total: int) -> float:
+    """Variance of a mean of which all values seen are the same, so that they tell of no spread.
+
+    That of a share by the rule of succession, as if one in ``count + 2`` were another; where all
+    documents were asked, one more is thought of, and the error is never 0.
+    """
+    share = 1.0 / (count + 2)
+    return share * (1.0 - share) / (count + 2) * (total - count + 1) / (total + 1)
 
 
 class Alike:

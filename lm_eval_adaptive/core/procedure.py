@@ -8,6 +8,7 @@ alone, so a run that is replayed from its journal goes the same way again, whoev
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from lm_eval_adaptive.core import defaults
 from lm_eval_adaptive.core.forecast import FASTEST
 from lm_eval_adaptive.core.known import beside, recorded
 from lm_eval_adaptive.core.methods import inference_of
+from lm_eval_adaptive.core.money import exact
 from lm_eval_adaptive.core.paired import PairedPosterior
 from lm_eval_adaptive.core.ranker import (
     allocation_value,
@@ -44,9 +46,6 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
-
-# Ten costs of 0.1 add up to a little more or less than 1: such a difference is no overspending.
-_ROUNDING = 1.0 + 1e-9
 
 
 class Procedure:
@@ -159,11 +158,11 @@ class Procedure:
                 "sure the ranking must be"
             )
         length = config.items_per_model or self.min_items
-        warm_up = float(length * self.costs[~self.known].sum())
-        if config.budget is not None and warm_up > config.budget * _ROUNDING:
+        warm_up = length * sum(map(exact, self.costs[~self.known]), Decimal())
+        if config.budget is not None and warm_up > exact(config.budget):
             raise UsageError(
                 f"--budget {config.budget:g} does not cover the first {length} items of each model "
-                f"({warm_up:g}); raise it or lower --min_items"
+                f"({float(warm_up):g}); raise it or lower --min_items"
             )
         if config.budget_items is not None and length * m > config.budget_items:
             raise UsageError(
@@ -216,8 +215,8 @@ class Procedure:
         active = ~state.failed & ~self.known
         if not active.any():
             return Stop("failed")
-        asked = state.administered
-        left = (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1)
+        asked = state.asked
+        left = state.free.sum(axis=1)
         estimates = self.estimate(state)
         if config.items_per_model is not None:
             short = active & (asked < config.items_per_model)
@@ -293,17 +292,18 @@ class Procedure:
         """One round for each of the models, up to a length."""
         if not models.any():
             return Stop("bank_exhausted")
-        asked = state.administered
+        asked = state.asked
         money, items = self._purse(state)
         wanted: dict[int, int] = {}
         for row in np.flatnonzero(models):
             model = int(row)
             count = min(self._warm_up_size(), length - int(asked[model]))
-            count = int(min(count, items, np.floor(money / self.costs[model])))
+            price = exact(self.costs[model])
+            count = int(min(float(count), items, float(money // price)))
             if count < 1:
                 continue
             wanted[model] = count
-            money -= count * float(self.costs[model])
+            money -= count * price
             items -= count
         return self._plan(state, estimates, wanted)
 
@@ -315,8 +315,7 @@ class Procedure:
 
     def _plan(self, state: RunState, estimates: Estimates, wanted: dict[int, int]) -> Round | Stop:
         """A round of so many items for each model."""
-        free = state.available[None, :] & ~np.isfinite(state.responses)
-        chosen = self.sampler.choose(wanted, estimates, free, self.item_costs)
+        chosen = self.sampler.choose(wanted, estimates, state.free, self.item_costs)
         asks = tuple(
             Ask(
                 model,
@@ -350,11 +349,12 @@ class Procedure:
         batch = max(self.config.batch, self.inference.least_round)
         return int(np.clip(np.ceil(most / 4.0), batch, 4 * batch))
 
-    def _purse(self, state: RunState) -> tuple[float, float]:
+    def _purse(self, state: RunState) -> tuple[Decimal, float]:
         """Cost and items that may still be spent, infinite without a limit."""
         config = self.config
-        spent = float(state.spent.sum())
-        money = np.inf if config.budget is None else config.budget * _ROUNDING - spent
+        money = Decimal("Infinity")
+        if config.budget is not None:
+            money = exact(config.budget) - sum(map(exact, state.spent), Decimal())
         total = int(state.answered.sum())
         items = np.inf if config.budget_items is None else float(config.budget_items - total)
         return money, items
@@ -371,16 +371,14 @@ class Procedure:
         slots = size if self.inference.one_at_a_time else size * int(models.sum())
         # Models asked the same items compare best: with equal costs each is asked as many.
         alike = self.inference.shared and bool(np.ptp(self.costs[models]) == 0.0)
-        asked = state.administered
-        room = np.minimum(
-            self.max_items - asked,
-            (state.available[None, :] & ~np.isfinite(state.responses)).sum(axis=1),
-        )
+        asked = state.asked
+        room = np.minimum(self.max_items - asked, state.free.sum(axis=1))
         money, items = self._purse(state)
+        prices = [exact(cost) for cost in self.costs]
         variance = estimates.level_se**2 - common_variance(estimates.level_cov)
         given = np.zeros(len(self.costs), dtype=np.int_)
         while slots > 0 and items >= 1:
-            can = models & (given < room) & (self.costs <= money)
+            can = models & (given < room) & [price <= money for price in prices]
             if not can.any():
                 break
             value = (
@@ -390,7 +388,7 @@ class Procedure:
             )
             model = int(np.argmax(np.where(can, value, -np.inf)))
             given[model] += 1
-            money -= float(self.costs[model])
+            money -= prices[model]
             items -= 1
             slots -= 1
         wanted = {int(model): int(given[model]) for model in np.flatnonzero(given)}

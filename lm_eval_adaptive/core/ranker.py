@@ -7,6 +7,7 @@ sees models as rows. Sources: pairwise confidence, adjacent stopping and allocat
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
@@ -53,8 +54,10 @@ class DecisionRule:
             )
         if self.correction not in ("none", "holm"):
             raise UsageError(f"--correction must be none or holm, got {self.correction!r}")
-        if not self.equivalence >= 0.0:
-            raise UsageError(f"--equivalence must be 0 or more, got {self.equivalence}")
+        if not 0.0 <= self.equivalence < math.inf:
+            raise UsageError(
+                f"--equivalence must be a finite number, 0 or more, got {self.equivalence}"
+            )
         kind, _, count = self.pairs.partition(":")
         if not (
             self.pairs in ("adjacent", "all")

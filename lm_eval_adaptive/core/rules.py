@@ -5,6 +5,7 @@ This module owns these rules and their refusals; it imports the ranker's rule fo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from lm_eval_adaptive.core import defaults
@@ -63,6 +64,8 @@ class ProcedureConfig:
             value = getattr(self, name)
             if value is not None and not value > 0.0:
                 raise UsageError(f"--{name} must be above 0, got {value}")
+            if value == math.inf:
+                raise UsageError(f"--{name} must be finite, got {value}; leave it out for no limit")
         if not 0.0 <= self.futility < 1.0:
             raise UsageError(f"--futility must be at least 0 and below 1, got {self.futility}")
         if self.max_items is not None and self.max_items < self.min_items:

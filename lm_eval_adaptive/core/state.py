@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lm_eval_adaptive.core.money import add_up
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -29,6 +31,7 @@ class RunState:
     Attributes:
         responses: Scores in [0, 1], shape (m, n), NaN where not answered.
         available: Shape (n,), items that may be asked at all.
+        missing: Shape (m, n), asked without a score to show for it; nothing is known of these.
         failed: Shape (m,), models that were set aside.
         answered: Answers paid for, shape (m,); those to excluded items count too.
         spent: What they cost, shape (m,).
@@ -39,6 +42,7 @@ class RunState:
     failed: BoolArray
     answered: NDArray[np.int_]
     spent: FloatArray
+    missing: BoolArray
 
     @classmethod
     def start(cls, models: int, available: BoolArray) -> RunState:
@@ -49,7 +53,18 @@ class RunState:
             np.zeros(models, dtype=bool),
             np.zeros(models, dtype=np.int_),
             np.zeros(models),
+            np.zeros((models, len(available)), dtype=bool),
         )
+
+    @property
+    def free(self) -> BoolArray:
+        """Items that each model may still be asked, shape (m, n)."""
+        return self.available[None, :] & ~np.isfinite(self.responses) & ~self.missing
+
+    @property
+    def asked(self) -> NDArray[np.int_]:
+        """Items asked of each model, with a score or without, shape (m,)."""
+        return np.asarray(self.administered + self.missing.sum(axis=1))
 
     @property
     def administered(self) -> NDArray[np.int_]:
@@ -57,16 +72,21 @@ class RunState:
         return np.asarray(np.isfinite(self.responses).sum(axis=1))
 
     def record(self, model: int, item: int, score: float, cost: float = 1.0) -> None:
-        """Take in one answer's score; an answer to an excluded item is only counted and paid."""
+        """Take in one answer's score; an answer to an excluded item is only counted and paid.
+
+        A score of NaN is missing: the item was asked, and will not be again.
+        """
         self.answered[model] += 1
-        self.spent[model] += cost
+        self.spent[model] = add_up((self.spent[model], cost))
         if self.available[item]:
             self.responses[model, item] = score
+            self.missing[model, item] = not np.isfinite(score)
 
     def exclude(self, item: int) -> None:
         """Leave an item out for all models, with what was answered to it."""
         self.available[item] = False
         self.responses[:, item] = np.nan
+        self.missing[:, item] = False
 
 
 @dataclass(frozen=True)

@@ -10,40 +10,81 @@ import contextlib
 import hashlib
 import json
 import logging
-import random
+import math
+import queue
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable  # noqa: TC003  dataclasses are looked at
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.draws import TASK_CODE, seed_everything
 from lm_eval_adaptive.host.environment import NULL_ANSWER
+from lm_eval_adaptive.host.served import NO_ANSWER, POLL, Fault, Served, Session
 from lm_eval_adaptive.host.settings import effective, folder_name
+from lm_eval_adaptive.host.stop import Stop
 from lm_eval_adaptive.host.task import (
     DocumentResult,
     PromptSettings,
     build_instances,
     process_answers,
 )
+from lm_eval_adaptive.redact import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
     from lm_eval_adaptive.host.task import TaskDocs
 
 log = logging.getLogger(__name__)
 
-# Filters and metrics were not written for threads: answers are awaited side by side, scored in
-# turn.
-_SCORING = threading.Lock()
 
 CHARACTERS_PER_TOKEN = 4
+SEEDS_APART = 1009  # more than there are rounds, so that no two batches draw alike
 
 
 class NoAnswerError(ModelError):
     """The back end answered a request with nothing at all; asking again may help."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """That a model gave no answer to a document.
+
+    Attributes:
+        doc_id: The document's true id.
+        prompt_hash: The harness's hash of the prompt.
+        reason: Why, in a line.
+    """
+
+    doc_id: int
+    prompt_hash: str
+    reason: str
+
+
+def _nobody(*_: object) -> None:
+    """Told of what happens where nobody listens."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of what while a model is asked, and when to leave off.
+
+    Attributes:
+        stop: Whether the run is to stop.
+        enough: Whether the model failed so often that it is asked nothing more.
+        came: Called with a document's id and its responses the moment the last one is there.
+        fate: Called with why a document has no answer, "" where it has one, at the same moment.
+        waits: Called with what is waited for while the server is away, "" when it is back.
+    """
+
+    stop: Stop = field(default_factory=Stop)
+    enough: Callable[[], bool] = lambda: False
+    came: Callable[[int, tuple[str, ...]], None] = _nobody
+    fate: Callable[[str], None] = _nobody
+    waits: Callable[[str], None] = _nobody
 
 
 @dataclass(frozen=True)
@@ -58,6 +99,7 @@ class Answer:
         input_tokens: Tokens of the prompt, once per response.
         output_tokens: Tokens of all responses.
         counted: Whether a tokenizer counted them; else they are characters / 4.
+        most_output: Most tokens that all responses can have had, and that are paid for.
     """
 
     doc_id: int
@@ -67,6 +109,7 @@ class Answer:
     input_tokens: float
     output_tokens: float
     counted: bool
+    most_output: float = float("inf")
 
 
 class Candidate:
@@ -90,6 +133,7 @@ class Candidate:
         )
         self._lm: Any = None
         self._cache: Any = None
+        self._served: Served | None = None
 
     @property
     def name(self) -> str:
@@ -163,7 +207,7 @@ class Candidate:
         import gc
         import sys
 
-        self._lm = self._cache = None
+        self._lm = self._cache = self._served = None
         gc.collect()
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():
@@ -203,6 +247,8 @@ class Candidate:
                 "process: start without accelerate launch or torchrun, and use the back end's own "
                 "parallelism (vllm, parallelize=True)"
             )
+        if any(each.__name__ == "TemplateAPI" for each in type(lm).__mro__):
+            self._served = Served(lm)
         return lm
 
     @property
@@ -210,8 +256,8 @@ class Candidate:
         """Hash of what decides this model's answers to a prompt."""
         recipe = [
             self.spec.model,
-            self.spec.model_args,
-            self.settings.gen_kwargs,
+            redact(self.spec.model_args),  # a new key changes no answer
+            redact(self.settings.gen_kwargs),
             str(self.settings.apply_chat_template),
         ]
         text = json.dumps(recipe, sort_keys=True, default=str)
@@ -241,6 +287,16 @@ class Candidate:
                 log.debug("%s cannot count tokens: %s", self.name, error)
         return len(text) / CHARACTERS_PER_TOKEN, False
 
+    def most_tokens(self, request: Any) -> tuple[float, float]:
+        """Tokens of a request's prompt, and the most that its answer can have.
+
+        A local model is not loaded for that: a text has no more tokens than bytes.
+        """
+        prompt = _prompt_text(request)
+        counted = self.side_by_side or self._lm is not None
+        tokens = self.count_tokens(prompt)[0] if self.side_by_side else len(prompt.encode())
+        return float(tokens), _answer_limit(request, self.lm if counted else None)
+
     def chat_template(self) -> Any:
         """The callable that renders a conversation, None where no template is applied."""
         return self.lm.apply_chat_template if self.prompt.apply_chat_template else None
@@ -251,24 +307,51 @@ class Candidate:
             self.lm.chat_template(self.prompt.apply_chat_template)  # picks a template by name
         return docs.serve(self.prompt, metrics)
 
-    def ask(self, task: Any, doc_ids: Sequence[int], seed_shift: int) -> Iterator[Answer]:
-        """Ask the model some documents, in one call of its back end.
+    def ask(
+        self, task: Any, doc_ids: Sequence[int], seed_shift: int, watch: Watch | None = None
+    ) -> Iterator[Answer | Refusal]:
+        """Ask the model some documents.
 
         Args:
             task: The model's served task.
             doc_ids: Which documents.
             seed_shift: Added to the seeds, so that rounds of a sampling model differ and a resumed
                 round draws what the unbroken one would have.
+            watch: Who is told, and when to leave off.
 
         Yields:
-            One answer per document, in the order of ``doc_ids``.
+            What became of the documents, one by one: of a model behind an API as answers come, of
+            another batch by batch. Those that were not asked any more are left out.
 
         Raises:
-            NoAnswerError: Some documents got no answer at all (None, or null from a server); those
-                that got one have been yielded.
-            ModelError: The back end raised, or gave too few responses.
+            NoAnswerError: Some documents got no answer at all (None); those that got one have been
+                yielded.
+            ModelError: The back end raised, gave too few responses, or was away for too long.
             AdaptiveError: No answer can be scored, see ``process_answers``.
         """
+        watch = watch or Watch()
+        _ = self.lm
+        if self._served is not None:
+            yield from self._ask_served(task, doc_ids, watch, self._served)
+            return
+        size = self._bite(len(doc_ids))
+        for start in range(0, len(doc_ids), size):
+            if watch.stop.wanted:
+                return
+            bite = doc_ids[start : start + size]
+            # Each draws as if it were asked by itself: after an interruption it is.
+            shift = (seed_shift + SEEDS_APART * bite[0]) % 2**31
+            for answer in self._ask_at_once(task, bite, shift):
+                watch.fate("")
+                yield answer
+
+    def _bite(self, most: int) -> int:
+        """Documents in one call of a local back end: a batch is the most that can be lost."""
+        size = getattr(self.lm, "batch_size", None)
+        return size if isinstance(size, int) and size > 0 else max(most, 1)
+
+    def _ask_at_once(self, task: Any, doc_ids: Sequence[int], seed_shift: int) -> Iterator[Answer]:
+        """Ask in one call of the back end; see :meth:`ask`."""
         instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
         requests = [each for each in instances for _ in range(each.repeats or 1)]
         asking = self._asking()
@@ -302,6 +385,118 @@ class Candidate:
                 f"{len(instances)} document(s) of {task.config.task}, the first is doc {doc_id}"
             )
 
+    def _ask_served(
+        self, task: Any, doc_ids: Sequence[int], watch: Watch, served: Served
+    ) -> Iterator[Answer | Refusal]:
+        """Ask a model behind an API: a thread sends and hears, this one scores what has come."""
+        instances = build_instances(task, doc_ids, self.prompt, self.chat_template())
+        requests = [each for each in instances for _ in range(each.repeats or 1)]
+        heard: queue.Queue[tuple[int, str | Fault | OSError]] = queue.Queue()
+        found: dict[int, list[str]] = {}
+        failed: set[int] = set()
+        lock = threading.Lock()
+
+        def told(place: int, what: str | Fault) -> None:
+            request = requests[place]
+            if isinstance(what, str):
+                with lock:
+                    mine = found.setdefault(int(request.doc_id), [])
+                    mine.append(what)
+                    whole = len(mine) == (request.repeats or 1)
+                if whole:
+                    watch.fate("")
+                    try:
+                        watch.came(int(request.doc_id), tuple(mine))
+                    except OSError as error:  # a full disk is no fault of the model's
+                        heard.put((place, error))
+                        return
+            elif int(request.doc_id) not in failed:
+                failed.add(int(request.doc_id))
+                watch.fate(what.what)
+            heard.put((place, what))
+
+        session = Session(requests, watch.stop, watch.enough, told, watch.waits, served.retries)
+        sending = _Sending(self._asking(), served, session, requests)
+        sending.start()
+        settled: set[int] = set()
+        try:
+            while not (sending.over.is_set() and heard.empty()) and not watch.stop.overdue:
+                come = _all_there(heard)
+                settled |= {place for place, _ in come}
+                yield from self._settled(task, instances, requests, come, found)
+        finally:  # also when scoring fails: what is out is waited for and told, nothing is sent
+            session.closed = True
+            if not watch.stop.overdue:
+                sending.over.wait(watch.stop.grace)
+        if sending.over.is_set():
+            for answer in self._from_cache(task, instances, requests, sending.responses, settled):
+                watch.fate("")
+                yield answer
+        if sending.error is not None:
+            raise ModelError(
+                f"model {self.name} failed on {len(doc_ids)} document(s) of {task.config.task}: "
+                f"{_first_line(sending.error)}"
+            ) from sending.error
+        if session.lost:
+            raise ModelError(f"model {self.name}: {session.lost}")
+
+    def _settled(
+        self,
+        task: Any,
+        instances: Sequence[Any],
+        requests: Sequence[Any],
+        come: Sequence[tuple[int, str | Fault]],
+        found: Mapping[int, Sequence[str]],
+    ) -> Iterator[Answer | Refusal]:
+        """What has become of the documents that requests were settled of."""
+        refused = {}
+        for place, what in come:
+            if isinstance(what, Fault):
+                self._forget(requests[place])
+                refused[int(requests[place].doc_id)] = what.what
+        whole = {int(requests[place].doc_id) for place, _ in come} - refused.keys()
+        ready = []
+        for instance in instances:
+            doc_id = int(instance.doc_id)
+            if doc_id in refused:
+                yield Refusal(doc_id, prompt_hash(instance.arguments[0]), refused[doc_id])
+            elif doc_id in whole and len(found[doc_id]) == (instance.repeats or 1):
+                instance.resps[:] = found[doc_id]
+                ready.append(instance)
+        yield from self._answers(task, ready)
+
+    def _from_cache(
+        self,
+        task: Any,
+        instances: Sequence[Any],
+        requests: Sequence[Any],
+        responses: Sequence[Any],
+        settled: AbstractSet[int],
+    ) -> Iterator[Answer]:
+        """Answers that were never sent for, because ``--use_cache`` had them."""
+        kept: dict[int, list[str]] = {}
+        for place, (request, response) in enumerate(zip(requests, responses, strict=False)):
+            if place in settled:
+                continue
+            if isinstance(response, str) and response not in (NULL_ANSWER, NO_ANSWER):
+                kept.setdefault(int(request.doc_id), []).append(response)
+            else:
+                self._forget(request)
+        ready = []
+        for instance in instances:
+            mine = kept.get(int(instance.doc_id), [])
+            if len(mine) == (instance.repeats or 1):
+                instance.resps[:] = mine
+                ready.append(instance)
+        yield from self._answers(task, ready)
+
+    def score(self, task: Any, responses: Mapping[int, Sequence[str]]) -> Iterator[Answer]:
+        """Score what the model said before, by document, without asking it."""
+        instances = build_instances(task, list(responses), self.prompt, self.chat_template())
+        for instance in instances:
+            instance.resps[:] = responses[int(instance.doc_id)]
+        yield from self._answers(task, instances)
+
     def _forget(self, request: Any) -> None:
         """Take a missing answer out of the cache, so that it can be asked for again."""
         if self._cache is not None:
@@ -311,38 +506,105 @@ class Candidate:
 
     def _answers(self, task: Any, instances: Sequence[Any]) -> Iterator[Answer]:
         """Filter and score answered instances."""
-        from lm_eval.utils import hash_string
-
         if not instances:
             return
-        with _SCORING:
+        with TASK_CODE:  # answers are awaited side by side, scored in turn
             results = process_answers(task, instances)
         for instance, result in zip(instances, results, strict=True):
             prompt = instance.arguments[0]
-            text = prompt if isinstance(prompt, str) else str(prompt[0])
-            tokens_in, counted = self.count_tokens(text)
+            tokens_in, counted = self.count_tokens(_prompt_text(instance))
             yield Answer(
                 doc_id=int(instance.doc_id),
-                prompt_hash=hash_string(prompt),
+                prompt_hash=prompt_hash(prompt),
                 resps=tuple(instance.resps),
                 result=result,
                 input_tokens=tokens_in * len(instance.resps),
                 output_tokens=sum(self.count_tokens(each)[0] for each in instance.resps),
                 counted=counted,
+                # What characters tell of an answer may be more than it can have had.
+                most_output=(
+                    math.inf if counted else _answer_limit(instance, self.lm) * len(instance.resps)
+                ),
             )
 
 
-def seed_everything(seeds: Sequence[int | None], shift: int) -> None:
-    """Seed the generators that back ends draw from, as the harness does at its start."""
-    import sys
+def _prompt_text(request: Any) -> str:
+    prompt = request.arguments[0]
+    return prompt if isinstance(prompt, str) else str(prompt[0])
 
-    python, numpy_seed, torch_seed = seeds[:3]
-    if python is not None:
-        random.seed(python + shift)
-    if numpy_seed is not None:
-        np.random.seed(numpy_seed + shift)  # noqa: NPY002  the generator back ends use
-    if torch_seed is not None and "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(torch_seed + shift)
+
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+DEFAULT_LENGTH = 256  # the harness's own, where neither task nor model says
+
+
+def _answer_limit(request: Any, lm: Any) -> float:
+    """Most tokens of an answer: what the request asks for, else the model's own limit."""
+    settings = request.arguments[1] if len(request.arguments) > 1 else {}
+    asked = [settings[name] for name in _LENGTHS if name in settings]
+    length = asked[0] if asked else getattr(lm, "max_gen_toks", None) or DEFAULT_LENGTH
+    return float(length)
+
+
+def _all_there(
+    heard: queue.Queue[tuple[int, str | Fault | OSError]],
+) -> list[tuple[int, str | Fault]]:
+    """What has come, waiting a little where nothing has.
+
+    Raises:
+        OSError: An answer could not be made durable.
+    """
+    come: list[tuple[int, str | Fault]] = []
+    wait = POLL
+    while True:
+        try:
+            place, what = heard.get(timeout=wait) if wait else heard.get_nowait()
+        except queue.Empty:
+            return come
+        if isinstance(what, OSError):
+            raise what
+        come.append((place, what))
+        wait = 0.0
+
+
+class _Sending(threading.Thread):
+    """One call of a served back end, in a thread that nobody has to wait for.
+
+    Args:
+        asking: The model, or a cache in front of it.
+        served: Its hooks.
+        session: What becomes of the requests.
+        requests: What is asked.
+    """
+
+    def __init__(self, asking: Any, served: Served, session: Session, requests: list[Any]) -> None:
+        super().__init__(daemon=True)
+        self._asking, self._served = asking, served
+        self._session, self._requests = session, requests
+        self.responses: Sequence[Any] = ()
+        self.error: Exception | None = None
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Ask; see the class."""
+        self._served.session = self._session
+        try:
+            self.responses = self._asking.generate_until(self._requests) or ()
+        except Exception as error:  # noqa: BLE001  told where it is waited for
+            self.error = error
+        finally:
+            if self._served.session is self._session:
+                self._served.session = None
+            self.over.set()
+
+
+def prompt_hash(prompt: Any) -> str:
+    """The harness's hash of a prompt, also of one that UTF-8 cannot hold."""
+    from lm_eval.utils import hash_string
+
+    try:
+        return str(hash_string(prompt))
+    except UnicodeEncodeError:
+        return hashlib.sha256(str(prompt).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _first_line(error: BaseException) -> str:

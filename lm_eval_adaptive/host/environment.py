@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.host.noise import Noise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ def quiet_harness() -> Iterator[None]:
     before = logger.level
     bars = os.environ.get("TQDM_DISABLE")
     if hush_bars():
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.WARNING if Noise.kept else logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +53,27 @@ def make_task_manager(settings: HarnessSettings) -> Any:
     return TaskManager(include_path=paths, metadata=dict(settings.metadata))
 
 
+def _task_file(path: Path) -> dict[str, Any]:
+    """The configuration that a task's YAML file holds.
+
+    Raises:
+        TaskError: It cannot be read, or the Python that it names cannot be imported.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    try:
+        config: dict[str, Any] = load_yaml(str(path), resolve_func=True)
+    except Exception as error:  # a task's own code may raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise TaskError(
+            f"task file {path} cannot be read ({type(error).__name__}: {reason[:300]}); mend it, "
+            "or the Python file beside it"
+        ) from error
+    if not isinstance(config.get("task"), str | list):
+        raise TaskError(f"task file {path} names no task: expected a line `task: NAME`")
+    return config
+
+
 def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
     """Task names, files and patterns as a list of single tasks, in the user's order.
 
@@ -61,8 +82,6 @@ def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
     """
     import difflib
     from glob import glob
-
-    from lm_eval.tasks._yaml_loader import load_yaml
 
     found: list[Any] = []
     for task in tasks:
@@ -74,7 +93,7 @@ def resolve_tasks(manager: Any, tasks: Sequence[Any]) -> list[Any]:
             if not files:
                 raise UsageError(f"no task file {task}")
             for file in files:
-                config = load_yaml(str(Path(file).resolve()), resolve_func=True)
+                config = _task_file(Path(file).resolve())
                 metadata = dict(config.get("metadata") or {})
                 config["metadata"] = {**metadata, "config_source": str(Path(file).resolve())}
                 found.append(config)

@@ -8,7 +8,6 @@ not in the logs is an error, never an invented answer.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -20,15 +19,18 @@ from lm_eval.api.model import LM
 from lm_eval_adaptive.core.identity import content_hash
 from lm_eval_adaptive.errors import ModelError, TaskError, UsageError
 from lm_eval_adaptive.host.logs import LoggedRun, find_runs, is_named
+from lm_eval_adaptive.host.logs.answers import short
+from lm_eval_adaptive.host.logs.samples import sha_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lm_eval.api.instance import Instance
 
-    from lm_eval_adaptive.host.logs import LoggedAnswer, LoggedRequest
+    from lm_eval_adaptive.host.logs import LoggedRequest
 
 NAME = "replay"
+_Entry = tuple[int, int]  # row of the log, and which of its requests
 _logger = logging.getLogger(__name__)
 
 
@@ -126,12 +128,15 @@ class ReplayLM(LM):  # type: ignore[misc]  # the harness is untyped
                 document and the keys that were tried.
         """
         del disable_tqdm  # there is nothing to watch
-        served: Counter[int] = Counter()
+        served: Counter[tuple[str, _Entry]] = Counter()
         answers = []
         for request in requests:
-            logged = self._find(request)
-            place = served[id(logged)]
-            served[id(logged)] += 1
+            index = self._index_for(request)
+            entry = self._find(index, request)
+            logged = index.request(entry)
+            self._tell_settings(request, logged)
+            place = served[index.run.task, entry]
+            served[index.run.task, entry] += 1
             if place >= len(logged.resps):
                 raise ModelError(
                     f"{self._samples} holds {len(logged.resps)} answers of {self._model} to "
@@ -160,27 +165,25 @@ class ReplayLM(LM):  # type: ignore[misc]  # the harness is untyped
         """
         raise _generates_only(requests)
 
-    def _find(self, request: Instance) -> LoggedRequest:
-        index = self._index_for(request)
-        prompt = request.args[0]
-        prompt_hash = hashlib.sha256(str(prompt).encode("utf-8", "surrogatepass")).hexdigest()
-        logged = _pick(index.by_prompt.get(prompt_hash, []), request)
+    def _find(self, index: _Index, request: Instance) -> _Entry:
+        prompt_hash = sha_of(str(request.args[0]))
+        entry = index.pick(index.by_prompt.get(short(prompt_hash), []), request)
         digest = None
-        if logged is None and request.doc is not None:
+        if entry is None and request.doc is not None:
             digest = content_hash(request.doc)
-            logged = _pick(index.by_content.get(digest, []), request)
-        if logged is None and self._by_doc_id:
-            logged = _pick(index.by_doc_id.get(request.doc_id, []), request)
-        if logged is None:
-            tried = "tried" if self._by_doc_id else "not tried, add by=doc_id to allow it"
+            entry = index.pick(index.by_content.get(digest, []), request)
+        by_doc_id = self._by_doc_id or index.has_no_documents
+        if entry is None and by_doc_id:
+            entry = index.pick(index.by_doc_id.get(request.doc_id, []), request)
+        if entry is None:
+            tried = "tried" if by_doc_id else "not tried, add by=doc_id to allow it"
             raise ModelError(
                 f"{index.run.path} holds no answer of {self._model} to doc_id {request.doc_id} of "
                 f"task {request.task_name}: neither by prompt hash {prompt_hash[:12]}, nor by "
                 f"content hash {'(no document)' if digest is None else digest[:12]}, nor by doc_id "
                 f"({tried})"
             )
-        self._tell_settings(request, logged)
-        return logged
+        return entry
 
     def _index_for(self, request: Instance) -> _Index:
         task = request.task_name
@@ -192,7 +195,12 @@ class ReplayLM(LM):  # type: ignore[misc]  # the harness is untyped
                 )
             task = next(iter(self._runs))
         if task not in self._indices:
-            self._indices[task] = _Index(self._runs[task])
+            self._indices[task] = index = _Index(self._runs[task])
+            if index.has_no_documents:
+                _logger.warning(
+                    "%s holds no documents; its answers are found by prompt, else by doc_id alone",
+                    index.run.path,
+                )
         return self._indices[task]
 
     def _tell_settings(self, request: Instance, logged: LoggedRequest) -> None:
@@ -213,52 +221,61 @@ class ReplayLM(LM):  # type: ignore[misc]  # the harness is untyped
 
 
 class _Index:
-    """One run's answers by each of the three keys; several where prompts or documents repeat."""
+    """One run's answers by each of the three keys; several where prompts or documents repeat.
+
+    It holds places in the log, not texts: an answer is read when it is asked for.
+    """
 
     def __init__(self, run: LoggedRun) -> None:
         self.run = run
-        self.by_prompt: dict[str, list[tuple[LoggedAnswer, int]]] = {}
-        self.by_content: dict[str, list[tuple[LoggedAnswer, int]]] = {}
-        self.by_doc_id: dict[int, list[tuple[LoggedAnswer, int]]] = {}
-        seen: set[int] = set()
-        for answer in run.answers:
-            if answer.doc_id in seen:
+        self.by_prompt: dict[int, list[_Entry]] = {}
+        self.by_content: dict[str, list[_Entry]] = {}
+        self.by_doc_id: dict[int, list[_Entry]] = {}
+        columns = run.answers.columns
+        self.has_no_documents = bool((columns.content_of < 0).all())
+        self._doc_ids = columns.doc_ids.tolist()
+        prompts = columns.prompts.tolist()
+        requests = columns.n_requests.tolist()
+        for row, doc_id in enumerate(self._doc_ids):
+            if row > 0 and self._doc_ids[row - 1] == doc_id:
                 continue  # another filter's row of the same answer
-            seen.add(answer.doc_id)
-            for place, logged in enumerate(answer.requests):
-                digest = answer.prompt_hash
-                if place > 0:
-                    text = logged.prompt.encode("utf-8", "surrogatepass")
-                    digest = hashlib.sha256(text).hexdigest()
-                entry = (answer, place)
-                self.by_prompt.setdefault(digest, []).append(entry)
-                self.by_content.setdefault(answer.content_hash, []).append(entry)
-                self.by_doc_id.setdefault(answer.doc_id, []).append(entry)
+            hashes = [prompts[row]]
+            if requests[row] > 1:
+                hashes += [short(sha_of(each.prompt)) for each in run.answers[row].requests[1:]]
+            for place in range(requests[row]):
+                entry = (row, place)
+                if hashes[place]:
+                    self.by_prompt.setdefault(hashes[place], []).append(entry)
+                if content := run.answers.content(row):
+                    self.by_content.setdefault(content, []).append(entry)
+                self.by_doc_id.setdefault(doc_id, []).append(entry)
 
+    def request(self, entry: _Entry) -> LoggedRequest:
+        """A logged request, read from the file."""
+        row, place = entry
+        return self.run.answers[row].requests[place]
 
-def _pick(candidates: list[tuple[LoggedAnswer, int]], request: Instance) -> LoggedRequest | None:
-    """The candidate of the request's own document and place in it, where several share a key.
+    def pick(self, candidates: list[_Entry], request: Instance) -> _Entry | None:
+        """The candidate of the request's own document and place in it, where several share a key.
 
-    Raises:
-        ModelError: Documents that share the key have different answers, and none has the
-            request's id: any choice would be a guess.
-    """
-    if len(candidates) > 1:
-        same_place = [entry for entry in candidates if entry[1] == request.idx]
-        candidates = same_place or candidates
-        same_doc = [entry for entry in candidates if entry[0].doc_id == request.doc_id]
-        candidates = same_doc or candidates
-    if not candidates:
-        return None
-    answers = {answer.requests[place].resps for answer, place in candidates}
-    if len(answers) > 1:
-        ids = ", ".join(str(answer.doc_id) for answer, _ in candidates[:5])
-        raise ModelError(
-            f"doc_id {request.doc_id} fits several logged documents ({ids}) whose answers differ, "
-            "and none has its id; replay logs of the same version of the data"
-        )
-    answer, place = candidates[0]
-    return answer.requests[place]
+        Raises:
+            ModelError: Documents that share the key have different answers, and none has the
+                request's id: any choice would be a guess.
+        """
+        if len(candidates) > 1:
+            same_place = [entry for entry in candidates if entry[1] == request.idx]
+            candidates = same_place or candidates
+            same_doc = [each for each in candidates if self._doc_ids[each[0]] == request.doc_id]
+            candidates = same_doc or candidates
+        if not candidates:
+            return None
+        if len(candidates) > 1 and len({self.request(entry).resps for entry in candidates}) > 1:
+            ids = ", ".join(str(self._doc_ids[row]) for row, _ in candidates[:5])
+            raise ModelError(
+                f"doc_id {request.doc_id} fits several logged documents ({ids}) whose answers "
+                "differ, and none has its id; replay logs of the same version of the data"
+            )
+        return candidates[0]
 
 
 def _latency(value: str | float) -> tuple[float, float]:
@@ -281,16 +298,48 @@ def _one_run_per_task(
     if not fits:
         there = ", ".join(sorted({run.model for run in runs}))
         raise UsageError(f"{samples}: no samples of model {model!r}; there are: {there}")
+    if len({run.base_model for run in fits}) > 1:
+        there = ", ".join(sorted({run.model for run in fits}))
+        raise UsageError(
+            f"{samples}: holds several runs ({there}); choose one with model=NAME or give its "
+            "own directory or file"
+        )
     chosen: dict[str, LoggedRun] = {}
-    for run in fits:
-        if run.task in chosen or run.base_model != fits[0].base_model:
-            there = ", ".join(sorted({run.model for run in fits}))
+    for run in sorted(fits, key=lambda run: (run.partial is None, run.date)):
+        older = chosen.get(run.task)
+        if older is not None and not (older.date and run.date):
             raise UsageError(
-                f"{samples}: holds several runs ({there}); choose one with model=NAME or give its "
-                "own directory or file"
+                f"{samples}: holds several runs of {run.base_model} without a date ({older.path}, "
+                f"{run.path}); give one's own directory or file"
+            )
+        if older is not None:
+            _check_one_setting(older, run, samples)
+            _logger.warning(
+                "%s: of two runs of %s the newer is replayed (%s), not %s",
+                samples,
+                run.base_model,
+                run.path,
+                older.path,
             )
         chosen[run.task] = run
     return chosen
+
+
+def _check_one_setting(one: LoggedRun, other: LoggedRun, samples: str) -> None:
+    """Refuse to choose between runs that were made in different ways."""
+    for what, first, second in (
+        ("task version", one.task_version, other.task_version),
+        ("number of few-shot examples", one.n_shot, other.n_shot),
+        ("few-shot settings", one.few_shot, other.few_shot),
+        ("chat template", one.chat_template_sha, other.chat_template_sha),
+        ("generation settings", one.generation_kwargs, other.generation_kwargs),
+    ):
+        if first != second:
+            there = f"{first} in {one.path}, {second} in {other.path}"
+            raise UsageError(
+                f"{samples}: holds several runs of {one.base_model} that differ in {what} "
+                f"({there}); choose one with model=NAME or give its own directory or file"
+            )
 
 
 def _generates_only(requests: Sequence[Instance]) -> TaskError:

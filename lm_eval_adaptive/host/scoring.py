@@ -52,6 +52,9 @@ OPEN_ENDED = frozenset({"ter"}) | _OWN_OPEN_ENDED
 # Directions that task configurations and old logs are known to get wrong.
 KNOWN_DIRECTIONS: dict[str, bool] = {"ter": False}
 
+# Directions by name where nobody says: error rates, and MetricX, which counts errors.
+_USUAL_DIRECTIONS = dict.fromkeys(("wer", "cer", "mer", "wil", "ter", "metricx"), False)
+
 
 def direction(metric: str, logged: bool | None) -> bool | None:
     """Whether a higher value is better, None where nobody says.
@@ -65,7 +68,9 @@ def direction(metric: str, logged: bool | None) -> bool | None:
     """
     if metric in KNOWN_DIRECTIONS:
         return KNOWN_DIRECTIONS[metric]
-    return known_directions().get(metric) if logged is None else logged
+    if logged is not None:
+        return logged
+    return {**_USUAL_DIRECTIONS, **known_directions()}.get(metric)
 
 
 @cache
@@ -103,6 +108,8 @@ def document_score(metric: str, value: object) -> float:
     """
     if isinstance(value, numbers.Real):
         return float(value)
+    if isinstance(value, list | tuple) and len(value) == 1:  # as functions of hf_evaluate give it
+        return document_score(metric, value[0])
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "size", None) == 1:  # 0-d arrays and tensors
         return float(item())

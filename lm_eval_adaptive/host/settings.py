@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.redact import hide, remember
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,15 +132,6 @@ def make_candidates(entries: Sequence[Mapping[str, Any]], where: str) -> tuple[C
                 "--model_name (or name: in a models file)"
             )
         found[spec.name] = spec
-    folders: dict[str, str] = {}
-    for name in found:
-        folder = folder_name(name)
-        if folder in folders:
-            raise UsageError(
-                f"{where}: the models {folders[folder]!r} and {name!r} would write to the same "
-                f"folder {folder!r}; name one differently with --model_name"
-            )
-        folders[folder] = name
     return tuple(found[name] for name in sorted(found))
 
 
@@ -148,7 +140,9 @@ def _candidate(entry: Mapping[str, Any], where: str) -> CandidateSpec:
     data["model"] = str(data.get("model", "hf"))
     for key in ("model_args", "gen_kwargs"):
         data[key] = parse_mapping(data.get(key), f"{where}, {key}")
-    data["name"] = str(data.get("name") or derive_name(data["model"], data["model_args"]))
+    remember([data["model_args"], data["gen_kwargs"]])
+    # A name stands in every file, and in names of folders.
+    data["name"] = hide(str(data.get("name") or derive_name(data["model"], data["model_args"])))
     data["cost"] = parse_cost(data.get("cost", 1.0), where)
     return CandidateSpec(**data)
 
@@ -243,9 +237,3 @@ def effective(spec: CandidateSpec, settings: HarnessSettings) -> HarnessSettings
         batch_size=settings.batch_size if spec.batch_size is None else spec.batch_size,
         device=settings.device if spec.device is None else spec.device,
     )
-
-
-def metric_and_filter(text: str) -> tuple[str, str | None]:
-    """``NAME`` or ``NAME,FILTER`` taken apart."""
-    name, _, filter_name = text.partition(",")
-    return name.strip(), filter_name.strip() or None

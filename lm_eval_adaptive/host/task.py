@@ -9,14 +9,33 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from lm_eval_adaptive.core.identity import content_hash, item_keys
-from lm_eval_adaptive.errors import AdaptiveError, ModelError, ScoringError, TaskError
+from lm_eval_adaptive.errors import (
+    AdaptiveError,
+    DataError,
+    ModelError,
+    ScoringError,
+    TaskError,
+)
+from lm_eval_adaptive.host.columns import columns_read, seen_hash
+from lm_eval_adaptive.host.draws import (
+    FullRunDraws,
+    RandomState,
+    RecordedExamples,
+    RememberedTexts,
+    draws_at_load,
+    fresh_draws,
+    full_run_draws,
+    seed_everything,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -42,31 +61,17 @@ class PromptSettings:
     gen_kwargs: dict[str, Any] | None = None
 
 
-class _FullRunDraws:
-    """The few-shot examples that a run over all documents would draw, by document.
+@dataclass(frozen=True)
+class RenderingStyle:
+    """How the harness is to put a prompt together: its own arguments of ``build_all_requests``."""
 
-    One generator runs through the documents of a full run, so a document's examples depend on all
-    before it. The draws are made once in dataset order; rendering stays lazy.
-    """
-
-    def __init__(self, sampler: Any, docs: Sequence[Any], count: int, *, pass_doc: bool) -> None:
-        self._draws = [
-            list(sampler.sample(n=count, eval_doc=doc if pass_doc else None)) for doc in docs
-        ]
-        self.current = 0
-
-    def sample(self, n: int, eval_doc: Any = None, df: Any = None, **_: Any) -> list[Any]:
-        """The recorded draw of the current document."""
-        del n, eval_doc, df
-        return self._draws[self.current]
-
-    def set_rnd(self, rnd: int | None) -> _FullRunDraws:
-        """Keep the draws: they were made under the run's own seed."""
-        del rnd
-        return self
+    system_instruction: str | None = None
+    apply_chat_template: bool = False
+    fewshot_as_multiturn: bool = False
+    chat_template: Callable[..., str] | None = None
 
 
-class ServedDocs:
+class ServedDocs(RememberedTexts):
     """Mixed into a task's class: iteration over chosen documents, and recorded results.
 
     Set up by :meth:`TaskDocs.serve`. While ``recorded`` is None, results are computed by the task's
@@ -81,6 +86,7 @@ class ServedDocs:
     _ids: dict[int, int]
     _filters_seen: int
     _iterating: str | None
+    draws: FullRunDraws
 
     @property
     def eval_docs(self) -> Any:
@@ -116,17 +122,57 @@ class ServedDocs:
         self._iterating = ""
         return found
 
-    def build_all_requests(self, **kwargs: Any) -> None:
-        """Build the requests of the chosen documents."""
+    def build_all_requests(
+        self,
+        *,
+        system_instruction: str | None = None,
+        apply_chat_template: bool = False,
+        fewshot_as_multiturn: bool = False,
+        chat_template: Callable[..., str] | None = None,
+        **_: Any,
+    ) -> None:
+        """Build the requests of the chosen documents; see the harness's own for the arguments."""
         self._iterating = None
-        super().build_all_requests(**kwargs)  # type: ignore[misc]
+        style = RenderingStyle(
+            system_instruction, apply_chat_template, fewshot_as_multiturn, chat_template
+        )
+        self._instances = [each for doc_id in self.served for each in self.render(doc_id, style)]
+
+    def render(self, doc_id: int, style: RenderingStyle) -> list[Any]:
+        """A chosen document's requests, with the draws of a full run."""
+        doc, task = self.served[doc_id], cast("Any", self)
+        with self.draws.at(self, doc_id):
+            context = task.fewshot_context(
+                doc,
+                num_fewshot=task.config.num_fewshot or 0,
+                system_instruction=style.system_instruction,
+                apply_chat_template=style.apply_chat_template,
+                fewshot_as_multiturn=style.fewshot_as_multiturn,
+                chat_template=style.chat_template,
+                gen_prefix=task.doc_to_prefix(doc),
+            )
+            found = task.construct_requests(
+                doc=doc,
+                ctx=context,
+                metadata=(task.config.task, doc_id, task.config.repeats),
+                apply_chat_template=style.apply_chat_template,
+                chat_template=style.chat_template,
+            )
+        return found if isinstance(found, list) else [found]
 
     def fewshot_context(self, doc: Any, *args: Any, **kwargs: Any) -> Any:
         """The prompt of a full run for this document."""
         sampler = getattr(self, "sampler", None)
-        if isinstance(sampler, _FullRunDraws):
+        if isinstance(sampler, RecordedExamples):
             sampler.current = self._ids[id(doc)]
         return super().fewshot_context(doc, *args, **kwargs)  # type: ignore[misc]
+
+    def aggregation(self) -> dict[str, Any]:
+        """The task's aggregations; over a part of the documents one may have nothing to work on."""
+        own: dict[str, Any] = super().aggregation()  # type: ignore[misc]
+        if self.recorded is None:
+            return own
+        return {metric: _or_nan(aggregate, metric) for metric, aggregate in own.items()}
 
     def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
         """Metric values of a document: recorded ones, else the task's own."""
@@ -137,27 +183,77 @@ class ServedDocs:
         return dict(self.recorded.get((self._ids[id(doc)], str(self._iterating)), {}))
 
 
-def load_tasks(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
-    """The generation tasks of a name: one, or those of a group or tag, in their order.
+def _odd_column(doc: Any) -> str:
+    """Names the column whose value has no stable content, "" where it is the document itself."""
+    if not isinstance(doc, Mapping):
+        return ""
+    for name, value in doc.items():
+        try:
+            content_hash({"value": value})
+        except (AdaptiveError, TypeError, ValueError):
+            return f"column {name!r}: "
+    return ""
+
+
+def _or_nan(aggregate: Callable[[list[Any]], Any], metric: str) -> Callable[[list[Any]], Any]:
+    """The aggregation, with NaN where it raises: an answered run must not end in its files."""
+
+    def guarded(values: list[Any]) -> Any:
+        try:
+            return aggregate(values)
+        except Exception as error:  # noqa: BLE001  any task's code
+            log.warning(
+                "no mean over the chosen documents for %s (%s); its ranking is not touched",
+                metric,
+                _first_line(error),
+            )
+            return float("nan")
+
+    return guarded
+
+
+def load_tasks(task_manager: Any, names: Sequence[str | dict[str, Any]]) -> list[Any]:
+    """The generation tasks of some names, each once: a name may be a group's or a tag's.
 
     Raises:
-        TaskError: It does not load, or a task of it does not generate text.
+        TaskError: One does not load, or a task of it does not generate text.
     """
     try:
-        loaded = task_manager.load([name])
-    except Exception as error:
-        raise TaskError(
-            f"task {_label(name)} does not load: {_first_line(error)}; check its data with "
-            "`lm-eval-adaptive validate --tasks`"
-        ) from error
-    tasks = list(loaded["tasks"].values())
-    for task in tasks:
+        # In one call, as the harness does: its loader draws from the shared generators.
+        loaded = task_manager.load(list(names))
+    except Exception:  # noqa: BLE001  which one it is shows one by one
+        tasks = {
+            task.config.task: task for name in names for task in _loaded_alone(task_manager, name)
+        }
+    else:
+        _as_the_harness_logs(loaded, task_manager)
+        tasks = {task.config.task: task for task in loaded["tasks"].values()}
+    for task in tasks.values():
         if task.OUTPUT_TYPE != "generate_until":
             raise TaskError(
                 f"task {task.config.task} has output_type {task.OUTPUT_TYPE}; adaptive runs take "
                 "generate_until tasks"
             )
-    return tasks
+    return list(tasks.values())
+
+
+def _loaded_alone(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
+    try:
+        return list(task_manager.load([name])["tasks"].values())
+    except Exception as error:
+        raise TaskError(
+            f"task {_label(name)} does not load: {_first_line(error)}; check its data with "
+            "`lm-eval-adaptive validate --tasks`"
+        ) from error
+
+
+def _as_the_harness_logs(loaded: dict[str, Any], task_manager: Any) -> None:
+    """Log the tasks as the harness does: asking a group for its tasks' names draws, too."""
+    from lm_eval import evaluator
+
+    log_tasks = getattr(evaluator, "_log_selected_tasks", None)
+    if log_tasks is not None:
+        log_tasks(loaded["tasks"], loaded["groups"], task_manager)
 
 
 def load_task(task_manager: Any, name: str | dict[str, Any]) -> Any:
@@ -166,7 +262,7 @@ def load_task(task_manager: Any, name: str | dict[str, Any]) -> Any:
     Raises:
         TaskError: It is no single task, does not load, or does not generate text.
     """
-    tasks = load_tasks(task_manager, name)
+    tasks = load_tasks(task_manager, [name])
     if len(tasks) != 1:
         parts = ", ".join(sorted(task.config.task for task in tasks))
         raise TaskError(f"{_label(name)} is a group of tasks ({parts}); name one of them")
@@ -187,6 +283,11 @@ class TaskDocs:
 
     Args:
         task: A task object as the harness built it.
+
+    Attributes:
+        keys: Identity of each document.
+        num_fewshot: Few-shot examples in the run's prompts, None where no run is opened.
+        notices: What a reader of the ranking has to know about them, a line each.
     """
 
     def __init__(self, task: Any) -> None:
@@ -194,8 +295,11 @@ class TaskDocs:
         self.name: str = task.config.task
         self.version = str(task.VERSION)
         self.docs = task.eval_docs
-        hashes = [content_hash(doc) for doc in self.docs]
-        self.keys = item_keys(hashes, range(len(hashes)))
+        self.num_fewshot: int | None = None
+        self.notices: list[str] = []
+        self._start = RandomState.now()
+        self._draws: dict[tuple[int | None, int | None], FullRunDraws] = {}
+        self.keys = self._keys(self.docs, None)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -211,23 +315,83 @@ class TaskDocs:
             )
         return block
 
+    @cached_property
+    def seen_keys(self) -> tuple[str, ...]:
+        """Identity of each document by the columns that the task reads."""
+        columns = columns_read(vars(self.task.config))
+        return self.keys if columns is None else self._keys(self.docs, columns)
+
+    def _keys(self, docs: Any, columns: frozenset[str] | None) -> tuple[str, ...]:
+        hashes = [self._hash(doc_id, doc, columns) for doc_id, doc in enumerate(docs)]
+        return item_keys(hashes, range(len(hashes)))
+
+    def _hash(self, doc_id: int, doc: Any, columns: frozenset[str] | None) -> str:
+        try:
+            return seen_hash(doc, columns)
+        except (AdaptiveError, TypeError, ValueError) as error:
+            raise DataError(
+                f"task {self.name}: doc {doc_id} cannot be told from others by its content: "
+                f"{_odd_column(doc)}{error}"
+            ) from error
+
+    def settle_few_shot(self, settings: PromptSettings) -> None:
+        """Find out how many few-shot examples the run's prompts have, and tell what is ignored."""
+        own, asked = self.task.get_config("num_fewshot"), settings.num_fewshot
+        # As simple_evaluate does: an explicit 0 in the task's file is never overridden.
+        self.num_fewshot = int((own if own == 0 or asked is None else asked) or 0)
+        if own == 0 and asked:
+            self.notices.append(
+                f"--num_fewshot {asked} is ignored, as in a plain run: task {self.name} sets "
+                "num_fewshot: 0 itself"
+            )
+
+    def are_made_anew(self) -> bool:
+        """Whether the task gives other documents when it is read once more."""
+        return self._keys(self.task.eval_docs, None) != self.keys
+
     def serve(self, settings: PromptSettings, metrics: Sequence[str] | None = None) -> Any:
         """A task object of one model's own, serving no documents yet.
-
-        The harness leaves generation settings and few-shot numbers on the task object, so every
-        model gets a copy; the documents are shared.
 
         Args:
             settings: The model's prompt settings.
             metrics: Metrics to compute, where the task lets them be chosen; None for all.
         """
+        draws = self.draws(settings)
         kind = type(self.task)
         # A copy under a class with our iteration in front of the task's own.
-        task: Any = object.__new__(type(f"Served{kind.__name__}", (ServedDocs, kind), {}))
-        task.__dict__.update(self.task.__dict__)
-        task._config = copy.deepcopy(self.task._config)  # noqa: SLF001  no public way to copy
+        task = self._copy(settings, type(f"Served{kind.__name__}", (ServedDocs, kind), {}))
         if settings.gen_kwargs:
             task.set_config(key="generation_kwargs", value=dict(settings.gen_kwargs), update=True)
+        if draws.examples is not None:
+            task.sampler = RecordedExamples(draws.examples)
+        task.draws = draws
+        task.all_docs = self.docs
+        task.recorded = None
+        task.wanted_metrics = metrics
+        task._iterating = None  # noqa: SLF001
+        task._filters_seen = 0  # noqa: SLF001
+        task.choose([])
+        return task
+
+    def draws(self, settings: PromptSettings) -> FullRunDraws:
+        """What a run over all documents draws for each of them, under these settings."""
+        key = (settings.num_fewshot, settings.fewshot_seed)
+        if key not in self._draws:
+            kind = type(self.task)
+            remembering = type(f"Remembering{kind.__name__}", (RememberedTexts, kind), {})
+            task = self._copy(settings, remembering)
+            self._draws[key] = full_run_draws(task, self.docs, self._start)
+        return self._draws[key]
+
+    def _copy(self, settings: PromptSettings, kind: type) -> Any:
+        """The task under another class, with few-shot settings of its own.
+
+        The harness leaves such settings on the task object, so every model gets a copy; the
+        documents are shared.
+        """
+        task: Any = object.__new__(kind)
+        task.__dict__.update(self.task.__dict__)
+        task._config = copy.deepcopy(self.task._config)  # noqa: SLF001  no public way to copy
         # As simple_evaluate does: an explicit 0 in the task's file is never overridden.
         own = task.get_config("num_fewshot")
         if settings.num_fewshot is not None and own != 0:
@@ -237,17 +401,79 @@ class TaskDocs:
         if hasattr(task, "sampler"):
             task.sampler = copy.copy(task.sampler)
         task.set_fewshot_seed(seed=settings.fewshot_seed)
-        count = task.get_config("num_fewshot") or 0
-        if count > 0 and hasattr(task, "sampler"):
-            own_split = task.fewshot_cfg.split == task.config.test_split
-            task.sampler = _FullRunDraws(task.sampler, self.docs, count, pass_doc=own_split)
-        task.all_docs = self.docs
-        task.recorded = None
-        task.wanted_metrics = metrics
-        task._iterating = None  # noqa: SLF001
-        task._filters_seen = 0  # noqa: SLF001
-        task.choose([])
         return task
+
+
+def open_documents(
+    task_manager: Any,
+    names: Sequence[Any],
+    seeds: Sequence[int | None],
+    settings: PromptSettings,
+    *,
+    name_is_drawn: bool = False,
+    unsafe_confirmed: bool = False,
+) -> list[TaskDocs]:
+    """The documents of a run's tasks, as a plain run under the same seeds has them.
+
+    The harness seeds the shared generators, loads all tasks, then renders one after the other:
+    documents and prompts that are drawn at random follow from that order.
+
+    Args:
+        task_manager: The harness's task manager.
+        names: Task names and configurations, in the user's order.
+        seeds: Of ``random``, numpy and torch.
+        settings: The few-shot settings that all models share.
+        name_is_drawn: Whether plain runs of the models draw a name for each, see
+            :func:`draws_a_name`.
+        unsafe_confirmed: Whether the user lets tasks run the models' answers as code.
+
+    Raises:
+        TaskError: See :func:`load_tasks`; or a task runs code and nobody confirmed it.
+    """
+    seed_everything(seeds)
+    found = []
+    with fresh_draws():
+        tasks = load_tasks(task_manager, names)
+        for task in tasks:
+            if getattr(task, "UNSAFE_CODE", False) and not unsafe_confirmed:
+                raise TaskError(
+                    f"task {task.config.task} is marked as unsafe: its scoring runs what models "
+                    "answer; add --confirm_run_unsafe_code (confirm_run_unsafe_code=True) to allow "
+                    "it, in a place where that does no harm"
+                )
+        if name_is_drawn:
+            _draw_a_name()
+        for task in tasks:
+            docs = TaskDocs(task)
+            found.append(docs)
+            docs.settle_few_shot(settings)
+            end = docs.draws(settings).end
+            if end is not None:
+                end.restore()
+        for docs in found:
+            if draws_at_load(docs.task) and docs.are_made_anew():
+                docs.notices.append(
+                    f"task {docs.name} makes its documents anew each time they are read (its "
+                    "process_docs draws outside of map): a plain run asks one set and scores by "
+                    "another, here each answer is held against the document that was asked"
+                )
+    return found
+
+
+def draws_a_name(model_args: Mapping[str, Any]) -> bool:
+    """Whether the harness's command line finds no name for a model and draws one.
+
+    It does so after the tasks are loaded, from the generator that prompts are drawn from.
+    """
+    from lm_eval.loggers.evaluation_tracker import GeneralConfigTracker
+
+    return GeneralConfigTracker._get_model_name(dict(model_args)) is None  # noqa: SLF001
+
+
+def _draw_a_name() -> None:
+    from lm_eval.utils import random_name_id
+
+    random_name_id()
 
 
 def build_instances(
@@ -271,40 +497,27 @@ def build_instances(
         TaskError: A document cannot be rendered, or asks for several requests.
     """
     task.choose(doc_ids)
-    chat = bool(settings.apply_chat_template)
+    style = RenderingStyle(
+        settings.system_instruction,
+        bool(settings.apply_chat_template),
+        settings.fewshot_as_multiturn,
+        chat_template,
+    )
     found = []
     for doc_id in doc_ids:
-        doc = task.served[doc_id]
         try:
-            context = task.fewshot_context(
-                doc,
-                num_fewshot=task.config.num_fewshot or 0,
-                system_instruction=settings.system_instruction,
-                apply_chat_template=chat,
-                fewshot_as_multiturn=settings.fewshot_as_multiturn,
-                chat_template=chat_template,
-                gen_prefix=task.doc_to_prefix(doc),
-            )
-            instance = task.construct_requests(
-                doc=doc,
-                ctx=context,
-                metadata=(task.config.task, doc_id, task.config.repeats),
-                apply_chat_template=chat,
-                chat_template=chat_template,
-            )
+            instances = task.render(doc_id, style)
         except Exception as error:
             raise TaskError(
                 f"task {task.config.task}: doc {doc_id} cannot be turned into a prompt: "
                 f"{_first_line(error)}; mend doc_to_text or the few-shot settings"
             ) from error
-        if isinstance(instance, list):
-            if len(instance) != 1:
-                raise TaskError(
-                    f"task {task.config.task}: doc {doc_id} asks for {len(instance)} requests; "
-                    "adaptive runs take tasks with one request per document"
-                )
-            (instance,) = instance
-        found.append(instance)
+        if len(instances) != 1:
+            raise TaskError(
+                f"task {task.config.task}: doc {doc_id} asks for {len(instances)} requests; "
+                "adaptive runs take tasks with one request per document"
+            )
+        found += instances
     return found
 
 

@@ -111,6 +111,14 @@ class Metric:
         text: str = module.signature(self.name, self._own(settings))
         return text
 
+    def range_of(self, settings: Mapping[str, Any]) -> tuple[float, float]:
+        """Lowest and highest value, in the metric's own units: the judge's are of its settings."""
+        if self.name != "judge":
+            return self.lo, self.hi
+        from lm_eval_adaptive.metrics.judging.config import judge_settings
+
+        return judge_settings(self._own(settings)).scale
+
     def _own(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         own = settings.get(self.family) or {}
         if not isinstance(own, dict):

@@ -10,9 +10,10 @@ them by ``document_metrics``.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.metrics.base import METRICS, Case, Metric
+from lm_eval_adaptive.metrics.base import METRICS, Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,23 +29,32 @@ def registrable() -> list[str]:
 
 
 def register() -> None:
-    """Make the metrics known to the harness; calling it again changes nothing.
+    """Make the metrics, and what ``plugin`` has, known to the harness.
 
-    A name that the harness, or a plugin before this one, has taken already is left alone.
+    Calling it again changes nothing. A name that the harness, or a plugin before this one, has
+    taken already is left alone; where the harness has read it off this package's entry points, its
+    placeholder gives way to the function.
     """
     import lm_eval.api.metrics
     from lm_eval.api.registry import metric_registry, register_metric
 
+    from lm_eval_adaptive.metrics import plugin
+
+    plugin.register()
     assert lm_eval.api.metrics  # its registry fills on import, and refuses to be filled twice
+    taken = dict(metric_registry.items())
     for name in registrable():
-        if name in metric_registry:
+        if name in taken and getattr(taken[name], "value", None) != f"{__name__}:{name}":
             continue
         register_metric(
             metric=name, higher_is_better=METRICS[name].higher_is_better, aggregation="mean"
-        )(_function(METRICS[name]))
+        )(_function(name))
 
 
-def _function(metric: Metric) -> Callable[..., float]:
+@functools.cache
+def _function(name: str) -> Callable[..., float]:
+    metric = METRICS[name]
+
     def compute(references: Sequence[Any], predictions: Sequence[Any], **settings: Any) -> float:
         """The metric's mean over the pairs; keywords of the metric_list entry are its settings."""
         cases = [
@@ -59,11 +69,17 @@ def _function(metric: Metric) -> Callable[..., float]:
         values = metric.compute(cases, {metric.family: settings})
         return sum(values) / len(values)
 
-    compute.__name__ = metric.name
+    compute.__name__ = compute.__qualname__ = name
     return compute
 
 
 def __getattr__(name: str) -> Callable[..., float]:
-    if name in registrable():
-        return _function(METRICS[name])
+    """A metric as a function of the harness, for ``!function`` and for entry points.
+
+    The harness's own entry points (on its main branch since September 2026) take direction and
+    aggregation from what is registered when the function is loaded, hence the call.
+    """
+    if name in METRICS and name in registrable():
+        register()
+        return _function(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,6 +27,7 @@ class ProcessResults(Protocol):
     metrics: tuple[str, ...]
     signature: Callable[..., dict[str, str]]
     warnings: Callable[..., list[str]]
+    ranges: Callable[..., dict[str, tuple[float, float]]]
     notices: Callable[[], list[str]]
 
     def __call__(self, doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, float]:
@@ -158,9 +159,10 @@ def document_metrics(
 
     Returns:
         The function. Beside it: ``batch(docs, results, metrics=None)``, ``metrics``,
-        ``signature(metrics=None)``, ``warnings(candidates, metrics=None)`` for before the run, and
-        ``notices()`` for after it: what was cut, left out or measured since the last call. A
-        missing score is a NaN whose ``reason`` says why.
+        ``signature(metrics=None)``, ``ranges(metrics=None)`` in the metrics' own units,
+        ``warnings(candidates, metrics=None)`` for before the run, and ``notices()`` for after it:
+        what was cut, left out or measured since the last call. A missing score is a NaN whose
+        ``reason`` says why.
 
     Raises:
         UsageError: A metric is not known.
@@ -204,6 +206,10 @@ def document_metrics(
 
         return judge.warnings(_settings(settings).get("judge") or {}, candidates)
 
+    def ranges(metrics: Sequence[str] | None = None) -> dict[str, tuple[float, float]]:
+        own = _settings(settings)
+        return {name: known[name].range_of(own) for name in chosen_metrics(names, metrics)}
+
     def notices() -> list[str]:
         from lm_eval_adaptive.metrics import judge
 
@@ -214,6 +220,7 @@ def document_metrics(
     found.metrics = names
     found.signature = signature
     found.warnings = warnings
+    found.ranges = ranges
     found.notices = notices
     typed: ProcessResults = found
     return typed

@@ -6,11 +6,15 @@ its kind under ``type``:
 
 ``run``       first line: schema, configuration, command line (:class:`Header`).
 ``round``     what is about to be asked, decided before anything of it is sent.
-``answer``    a model's answer to a document, with all its metric values, its score, or the problem
-              for which the document is left out for all models.
+``response``  what a served model said to a document, the moment it came and before it is scored.
+``answer``    a model's answer to a document, with all its metric values, and its score or what is
+              wrong with it; with no responses, that the model gave none.
 ``failed``    a model that was set aside, with the reason.
 ``resumed``   the run went on from here after an interruption.
 ``end``       a task is finished, with the stop reason.
+
+Settings, the command line and what was said of a failure are kept without secrets: the records see
+to it when they are made, whoever makes them. Answers are kept as they came.
 
 A reader refuses a line of another kind, and one that lacks a field or holds another type in it.
 """
@@ -20,11 +24,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  dataclasses are looked at while the program runs
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.records.files import as_json, finite
+from lm_eval_adaptive.redact import hide, redact, redact_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SCHEMA = 1
 NAME = "journal.jsonl"
@@ -83,6 +93,11 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     versions: dict[str, str]
 
+    def __post_init__(self) -> None:
+        """Keep the settings without secrets."""
+        force_setattr(self, "models", {name: redact(each) for name, each in self.models.items()})
+        force_setattr(self, "settings", redact(self.settings))
+
 
 class Header(Record, frozen=True, tag="run", kw_only=True):
     """The first line.
@@ -96,6 +111,10 @@ class Header(Record, frozen=True, tag="run", kw_only=True):
     schema: int = SCHEMA
     config: RunHead
     command: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Keep the command line without secrets; where they come from again is kept."""
+        force_setattr(self, "command", tuple(redact_words(self.command)))
 
 
 class AskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,16 +151,21 @@ class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer is worth under a metric.
 
     Attributes:
-        raw_score: In the metric's units; None where the document is to be left out.
+        raw_score: In the metric's units; None where the answer has none and is missing.
         score: In [0, 1]; None likewise.
         clipped: Whether the raw score lay outside the metric's range.
-        problem: Why the document is to be left out, "" where it is not.
+        problem: What failed, "" where nothing did; with a score beside it, the user said what a
+            failure counts as.
     """
 
     raw_score: float | None
     score: float | None
     clipped: bool
     problem: str
+
+    def __post_init__(self) -> None:
+        """Keep what failed without secrets."""
+        force_setattr(self, "problem", hide(self.problem) if self.problem else "")
 
 
 class AnswerRecord(Record, frozen=True, tag="answer", kw_only=True, omit_defaults=True):
@@ -153,7 +177,7 @@ class AnswerRecord(Record, frozen=True, tag="answer", kw_only=True, omit_default
         model: The model.
         doc_id: The document's true id.
         prompt_hash: The harness's hash of the prompt.
-        resps: The responses, one per repeat.
+        resps: The responses, one per repeat; none where the model gave none.
         filtered: What each filter made of them.
         metrics: The values of all metrics, by filter and name.
         raw_score: See :class:`ScoreRecord`.
@@ -185,12 +209,37 @@ class AnswerRecord(Record, frozen=True, tag="answer", kw_only=True, omit_default
     cost: float
     scores: dict[str, ScoreRecord] = {}
 
+    def __post_init__(self) -> None:
+        """Keep what failed without secrets."""
+        force_setattr(self, "problem", hide(self.problem) if self.problem else "")
+
     @property
     def first(self) -> ScoreRecord:
         """What the answer is worth under the first metric."""
         return ScoreRecord(
             raw_score=self.raw_score, score=self.score, clipped=self.clipped, problem=self.problem
         )
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model said anything; else the document was refused."""
+        return bool(self.resps)
+
+
+class ResponseRecord(Record, frozen=True, tag="response", kw_only=True):
+    """What a served model said to a document; its score follows in an ``answer``.
+
+    Attributes:
+        task: The task.
+        model: The model.
+        doc_id: The document's true id.
+        resps: The responses, one per repeat.
+    """
+
+    task: str
+    model: str
+    doc_id: int
+    resps: tuple[str, ...]
 
 
 class FailedRecord(Record, frozen=True, tag="failed", kw_only=True):
@@ -206,6 +255,10 @@ class FailedRecord(Record, frozen=True, tag="failed", kw_only=True):
     model: str
     reason: str
 
+    def __post_init__(self) -> None:
+        """Keep the reason without secrets: it quotes what a server said."""
+        force_setattr(self, "reason", hide(self.reason))
+
 
 class ResumedRecord(Record, frozen=True, tag="resumed", kw_only=True):
     """The run went on from here.
@@ -217,19 +270,23 @@ class ResumedRecord(Record, frozen=True, tag="resumed", kw_only=True):
     answers: int
 
 
-class EndRecord(Record, frozen=True, tag="end", kw_only=True):
+class EndRecord(Record, frozen=True, tag="end", kw_only=True, omit_defaults=True):
     """A task is finished.
 
     Attributes:
         task: The task.
         stop_reason: Why nothing more is asked.
+        notices: What the task's metrics had to say of what they scored.
     """
 
     task: str
     stop_reason: str
+    notices: tuple[str, ...] = ()
 
 
-_Line = Header | RoundRecord | AnswerRecord | FailedRecord | ResumedRecord | EndRecord
+_Line = (
+    Header | RoundRecord | ResponseRecord | AnswerRecord | FailedRecord | ResumedRecord | EndRecord
+)
 
 
 @dataclass(frozen=True)
@@ -249,10 +306,44 @@ class JournalFile:
     notices: tuple[str, ...] = ()
 
     def answers(self, task: str) -> list[AnswerRecord]:
-        """The answers of a task, in their order."""
-        return [
+        """The answers of a task, in their order.
+
+        A document that a model gave no answer to may be asked again when the run is resumed: then
+        what came later stands for it.
+        """
+        all_of_task = [
             each for each in self.records if isinstance(each, AnswerRecord) and each.task == task
         ]
+        last = {(each.model, each.doc_id): each for each in all_of_task}
+        return [
+            each for each in all_of_task if each.answered or last[each.model, each.doc_id] is each
+        ]
+
+    def open_failures(self, task: str) -> set[tuple[str, int]]:
+        """Documents without an answer that models were set aside for: they may answer yet."""
+        found: set[tuple[str, int]] = set()
+        row: dict[str, list[int]] = {}  # documents without an answer since a model's last one
+        for each in self.records:
+            if isinstance(each, AnswerRecord) and each.task == task:
+                found.discard((each.model, each.doc_id))
+                mine = row.setdefault(each.model, [])
+                mine[:] = [] if each.answered else [*mine, each.doc_id]
+            elif isinstance(each, FailedRecord) and each.task == task:
+                found |= {(each.model, doc_id) for doc_id in row.pop(each.model, [])}
+        return found
+
+    def responses(self, task: str) -> dict[tuple[str, int], ResponseRecord]:
+        """What models said, by model and document; most of it was scored since."""
+        return {
+            (each.model, each.doc_id): each
+            for each in self.records
+            if isinstance(each, ResponseRecord) and each.task == task
+        }
+
+    def closing_notices(self, task: str) -> tuple[str, ...]:
+        """What a finished task's metrics had to say."""
+        ends = [each for each in self.records if isinstance(each, EndRecord) and each.task == task]
+        return tuple(dict.fromkeys(notice for each in ends for notice in each.notices))
 
     def failures(self, task: str) -> list[FailedRecord]:
         """The models that were set aside on a task, in their order."""
@@ -265,6 +356,30 @@ class JournalFile:
         return {each.task: each.stop_reason for each in self.records if isinstance(each, EndRecord)}
 
 
+def left_out(answers: Sequence[AnswerRecord], scores: Sequence[ScoreRecord]) -> dict[int, str]:
+    """Documents that no model asked has a score of, of two or more: why, by id.
+
+    What fails for one model alone is that model's missing answer.
+
+    Args:
+        answers: Answers, in their order.
+        scores: What each is worth.
+    """
+    problems: dict[int, dict[str, str]] = {}
+    scored: set[int] = set()
+    for answer, score in zip(answers, scores, strict=True):
+        if score.score is None:
+            problems.setdefault(answer.doc_id, {})[answer.model] = score.problem
+        else:
+            scored.add(answer.doc_id)
+    found = {}
+    for doc_id, by_model in problems.items():
+        if doc_id not in scored and len(by_model) > 1:
+            model, problem = next(iter(by_model.items()))
+            found[doc_id] = f"{model}: {problem}"
+    return found
+
+
 def as_data(record: msgspec.Struct) -> dict[str, Any]:
     """A record as plain data, in the order of its fields."""
     found: dict[str, Any] = msgspec.to_builtins(record)
@@ -272,8 +387,8 @@ def as_data(record: msgspec.Struct) -> dict[str, Any]:
 
 
 def written(record: Record) -> str:
-    """A record as a line, without its end."""
-    return json.dumps(as_data(record), ensure_ascii=False)
+    """A record as a line, without its end; ``surrogatepass`` makes bytes of any."""
+    return as_json(finite(as_data(record)))
 
 
 def read_journal(path: Path) -> JournalFile:
@@ -305,7 +420,7 @@ def read_journal(path: Path) -> JournalFile:
 def _parsed(path: Path, number: int, line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, number, error) from error
 
 

@@ -20,11 +20,13 @@ class TaskOutcome:
         ranking: The content of the ranking file.
         results: The harness's results of each model.
         files: The files written, the ranking first.
+        problems: A line for each file that could not be written, with the reason.
     """
 
     ranking: RankingDocument
     results: Mapping[str, dict[str, Any]]
     files: list[Path]
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

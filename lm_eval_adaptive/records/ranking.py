@@ -8,17 +8,19 @@ what it does not know. Keys of the file are the fields' names, in the order of `
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.records.files import write_aside
+from lm_eval_adaptive.records.files import finite, json_bytes, write_aside
 from lm_eval_adaptive.records.journal import NO_BANK
+from lm_eval_adaptive.redact import hide, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 SCHEMA = 1
@@ -94,6 +96,10 @@ class SetAside(Estimate, frozen=True, kw_only=True):
 
     reason: str
 
+    def __post_init__(self) -> None:
+        """Keep the reason without secrets: it quotes what a server said."""
+        force_setattr(self, "reason", hide(self.reason))
+
 
 class PairVerdict(_Record, frozen=True, kw_only=True):
     """What is known of two models.
@@ -104,6 +110,7 @@ class PairVerdict(_Record, frozen=True, kw_only=True):
         p_a_better: Probability that the full score of ``a`` is better.
         verdict: Which is better, if that is decided.
         required: Whether the run had to decide it.
+        note: What the verdict rests on that it should not, "" where nothing does.
     """
 
     a: str
@@ -111,6 +118,14 @@ class PairVerdict(_Record, frozen=True, kw_only=True):
     p_a_better: float
     verdict: Verdict
     required: bool = True
+    note: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """The record as JSON holds it; most have no note."""
+        found = super().plain()
+        if not self.note:
+            del found["note"]
+        return found
 
     @property
     def decided(self) -> bool:
@@ -157,6 +172,10 @@ class Excluded(_Record, frozen=True, kw_only=True):
     doc_id: int
     reason: str
 
+    def __post_init__(self) -> None:
+        """Keep the reason without secrets."""
+        force_setattr(self, "reason", hide(self.reason))
+
 
 class BankStamp(_Record, frozen=True, kw_only=True):
     """Which bank a ranking was made with; what a journal alone does not tell is empty.
@@ -193,6 +212,10 @@ class Recipe(_Record, frozen=True, kw_only=True):
 
     adaptive: dict[str, Any] = {}
     models: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep the options without secrets."""
+        force_setattr(self, "models", redact(self.models))
 
     @property
     def confidence(self) -> float:
@@ -231,6 +254,8 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
         excluded: Documents that count for nobody.
         warnings: What to know before trusting the numbers.
         trace: Every answer, in order.
+        score_of: What scores are of, where it is less than the task: "the 100 documents in the
+            bank"; a file has it only then.
     """
 
     metric: str
@@ -250,6 +275,21 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     excluded: tuple[Excluded, ...] = ()
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
+    score_of: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """The ranking as JSON holds it."""
+        found = super().plain()
+        return _without_whole(found)
+
+    @property
+    def whole(self) -> str:
+        """What scores are of, in words."""
+        return self.score_of or "the whole benchmark"
+
+    def __post_init__(self) -> None:
+        """Keep the warnings without secrets."""
+        force_setattr(self, "warnings", tuple(map(hide, self.warnings)))
 
     @property
     def names(self) -> list[str]:
@@ -284,6 +324,7 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The document as JSON holds it."""
         found = {key: _plain(getattr(self, key)) for key in _DOCUMENT_KEYS}
+        found = _without_whole(found)
         if self.rankings:
             found["rankings"] = {key: each.plain() for key, each in self.rankings.items()}
         if self.date:
@@ -300,10 +341,15 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
         ]
 
 
+def _without_whole(found: dict[str, Any]) -> dict[str, Any]:
+    """Scores that are of the whole task need no word."""
+    return {key: value for key, value in found.items() if key != "score_of" or value}
+
+
 _DOCUMENT_KEYS = (
-    "schema", "task", "metric", "filter", "higher_is_better", "bank", "config", "signature",
-    "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total", "items_full",
-    "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
+    "schema", "task", "metric", "filter", "score_of", "higher_is_better", "bank", "config",
+    "signature", "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total",
+    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
 )  # fmt: skip
 
 
@@ -343,8 +389,7 @@ class SummaryDocument(_Record, frozen=True, kw_only=True):
 
 def write_document(path: Path, document: RankingDocument | SummaryDocument) -> None:
     """Write a ranking or a summary; no half-written file is ever seen."""
-    text = json.dumps(document.plain(), indent=2, ensure_ascii=False)
-    write_aside(path, f"{text}\n".encode())
+    write_aside(path, json_bytes(finite(document.plain()), indent=2) + b"\n")
 
 
 def read_ranking(path: Path) -> RankingDocument:
@@ -354,8 +399,8 @@ def read_ranking(path: Path) -> RankingDocument:
         DataError: It cannot be read, is no ranking file, or is of another schema.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        data = json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError) as error:
         raise DataError(
             f"{path} is no readable ranking file ({error}); restore it, or write it again with "
             f"--resume {path.parent}"
@@ -382,4 +427,25 @@ def ranking_from(data: Mapping[str, Any]) -> RankingDocument:
     Raises:
         msgspec.ValidationError: A value is missing or of the wrong type; the text says where.
     """
-    return msgspec.convert(data, RankingDocument)
+    return msgspec.convert(_numbered(data), RankingDocument)
+
+
+# Numbers that are NaN where nothing was estimated; a file has null for them.
+_UNKNOWN = frozenset(
+    {"score", "score_se", "score_ci", "ability", "ability_se", "cost", "cost_total", "cost_full"}
+)
+
+
+def _numbered(value: Any) -> Any:
+    """Plain data in which numbers that nobody knows are NaN again."""
+    if isinstance(value, list | tuple):
+        return [_numbered(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: _numbered(each) for key, each in value.items()}
+    if "raw_score" in found:  # a step of the trace: null is a document that was left out
+        return found
+    for key in _UNKNOWN & found.keys():
+        if found[key] is None or found[key] == [None, None]:
+            found[key] = [math.nan, math.nan] if key == "score_ci" else math.nan
+    return found

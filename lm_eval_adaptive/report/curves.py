@@ -22,6 +22,8 @@ from lm_eval_adaptive.report.page import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lm_eval_adaptive.report.view import TaskView
 
 NORMAL_95 = 1.959963984540054
@@ -46,63 +48,25 @@ def curves(view: TaskView, prefix: str) -> str:
     ]
     y = Axis(min(low for low, _ in settled), max(high for _, high in settled), 4)
     x = Axis(0, max(curve.items[-1] for curve in curves.values()), 4)
-
-    def place(items: int, value: float) -> str:
-        return f"{10 * x.at(items):.0f} {1000 - 10 * y.at(value):.0f}"
-
-    lines, panels, rows = [], [], []
-    for number, curve in enumerate(curves.values(), 1):
-        path = "L".join(map(place, curve.items, curve.middle))
-        lines.append(f'<path id="{prefix}c{number}" d="M{path}"/>')
-    for number, (model, curve) in enumerate(curves.items(), 1):
-        band = list(map(place, curve.items, curve.high))
-        band += list(map(place, curve.items, curve.low))[::-1]
-        others = "".join(
-            f'<use href="#{prefix}c{other}" class="other"/>'
-            for other in range(1, len(curves) + 1)
-            if other != number
-        )
-        last = (
-            f"{num(curve.middle[-1])} ({num(curve.low[-1])} to {num(curve.high[-1])}) "
-            f"after {curve.items[-1]} items"
-        )
-        inside = (
-            f'{STRETCHED}{others}<path class="band" d="M{"L".join(band)}Z"/>'
-            f'<use href="#{prefix}c{number}" class="line"/></svg>'
-        )
-        inside += "".join(
-            f'<circle class="hit" cx="{x.at(items)}%" cy="{100 - y.at(middle):g}%" r="5"><title>'
-            f"{esc(model)} after {items} items: {num(middle)} ({num(low)} to {num(high)})"
-            "</title></circle>"
-            for items, middle, low, high in zip(
-                curve.items, curve.middle, curve.low, curve.high, strict=True
-            )
-        )
-        label = f"{model}: {unit} against items asked, {last}"
-        panels.append(
-            f"<figure><figcaption>{esc(model)} <span class=s>{esc(last)}</span></figcaption>"
-            f"{frame(inside, x, y, 'small', label)}</figure>"
-        )
-        shown = sorted({0, *np.linspace(0, len(curve.items) - 1, 6).round().astype(int).tolist()})
-        rows += [
-            (
-                model,
-                curve.items[step],
-                num(curve.middle[step]),
-                num(curve.low[step]),
-                num(curve.high[step]),
-            )
-            for step in shown
-        ]
+    ids = [f"{prefix}c{number}" for number in range(1, len(curves) + 1)]
+    lines = "".join(
+        f'<path id="{own}" d="M{_path(x, y, curve.items, curve.middle)}"/>'
+        for own, curve in zip(ids, curves.values(), strict=True)
+    )
+    panels = "".join(
+        _panel(model, curve, x, y, own, [each for each in ids if each != own], unit)
+        for own, (model, curve) in zip(ids, curves.items(), strict=True)
+    )
     words = (
         f"Each model's {unit} (line) with its 95 % interval (band) against the items it was asked; "
         "the other models are thin lines. A band that no longer narrows shows a model that was not "
         "asked further."
     )
     inside = (
-        f'<svg width="0" height="0" class="defs" aria-hidden="true"><defs>{"".join(lines)}</defs>'
-        f'</svg><div class="panels" data-plot="curves">{"".join(panels)}</div>'
+        f'<svg width="0" height="0" class="defs" aria-hidden="true"><defs>{lines}</defs>'
+        f'</svg><div class="panels" data-plot="curves">{panels}</div>'
     )
+    rows = [row for model, curve in curves.items() for row in _steps_shown(model, curve)]
     listing = table(("model", "items asked", unit, "95 % low", "95 % high"), rows)
     return section(
         prefix,
@@ -111,6 +75,58 @@ def curves(view: TaskView, prefix: str) -> str:
         words,
         inside + fold_away("As a table", listing),
     )
+
+
+def _path(x: Axis, y: Axis, across: Sequence[int], up: Sequence[float]) -> str:
+    return "L".join(
+        f"{10 * x.at(items):.0f} {1000 - 10 * y.at(value):.0f}"
+        for items, value in zip(across, up, strict=True)
+    )
+
+
+def _panel(
+    model: str, curve: _Curve, x: Axis, y: Axis, own: str, others: Sequence[str], unit: str
+) -> str:
+    """A model's line and band over the thin lines of the others, which are named by their ids."""
+    there = _path(x, y, curve.items, curve.high)
+    back = _path(x, y, curve.items[::-1], curve.low[::-1])
+    thin = "".join(f'<use href="#{each}" class="other"/>' for each in others)
+    last = (
+        f"{num(curve.middle[-1])} ({num(curve.low[-1])} to {num(curve.high[-1])}) "
+        f"after {curve.items[-1]} items"
+    )
+    inside = (
+        f'{STRETCHED}{thin}<path class="band" d="M{there}L{back}Z"/>'
+        f'<use href="#{own}" class="line"/></svg>'
+    )
+    inside += "".join(
+        f'<circle class="hit" cx="{x.at(items)}%" cy="{100 - y.at(middle):g}%" r="5"><title>'
+        f"{esc(model)} after {items} items: {num(middle)} ({num(low)} to {num(high)})"
+        "</title></circle>"
+        for items, middle, low, high in zip(
+            curve.items, curve.middle, curve.low, curve.high, strict=True
+        )
+    )
+    label = f"{model}: {unit} against items asked, {last}"
+    return (
+        f"<figure><figcaption>{esc(model)} <span class=s>{esc(last)}</span></figcaption>"
+        f"{frame(inside, x, y, 'small', label)}</figure>"
+    )
+
+
+def _steps_shown(model: str, curve: _Curve) -> list[tuple[object, ...]]:
+    """A few rows of the table: the first step, the last, and some between."""
+    shown = sorted({0, *np.linspace(0, len(curve.items) - 1, 6).round().astype(int).tolist()})
+    return [
+        (
+            model,
+            curve.items[step],
+            num(curve.middle[step]),
+            num(curve.low[step]),
+            num(curve.high[step]),
+        )
+        for step in shown
+    ]
 
 
 @dataclass(frozen=True)

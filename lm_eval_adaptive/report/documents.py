@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.records.journal import AnswerRecord
+from lm_eval_adaptive.redact import redact
 from lm_eval_adaptive.report.page import (
     as_text,
     cut,
@@ -22,10 +23,12 @@ from lm_eval_adaptive.report.page import (
     section,
     table,
 )
-from lm_eval_adaptive.report.secrets import without_secrets
 from lm_eval_adaptive.report.view import prompt_of, valid_answers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from lm_eval_adaptive.records.ranking import TraceStep
     from lm_eval_adaptive.report.view import TaskView
 
@@ -96,7 +99,7 @@ def warnings(view: TaskView, prefix: str) -> str:
     return section(prefix, "warnings", "Warnings and misfits", words, inside)
 
 
-def _answers(view: TaskView, answer: AnswerRecord | TraceStep) -> list[str]:
+def _texts(view: TaskView, answer: AnswerRecord | TraceStep) -> list[str]:
     """The texts of an answer: the journal's, else those of the harness's log."""
     if isinstance(answer, AnswerRecord):
         return list(answer.resps)
@@ -110,61 +113,66 @@ def _flat(responses: object) -> list[str]:
     return [as_text(responses)]
 
 
+def _answered(view: TaskView) -> dict[int, dict[str, AnswerRecord | TraceStep]]:
+    """Answers by document and model; without a journal the trace has the scores at least."""
+    by_doc: dict[int, dict[str, AnswerRecord | TraceStep]] = {}
+    for each in view.answers or view.ranking.trace:
+        by_doc.setdefault(each.doc_id, {})[each.model] = each
+    return by_doc
+
+
+def _spread(held: Mapping[str, AnswerRecord | TraceStep]) -> float:
+    """How far apart the scores on a document are."""
+    scores = [each.score for each in held.values() if each.score is not None]
+    return max(scores) - min(scores) if len(scores) > 1 else 0.0
+
+
+def _asked(samples: Sequence[Mapping[str, Any]]) -> str:
+    """What models were asked on a document; ``samples`` are theirs, best placed first."""
+    if not samples:
+        return (
+            "<p class=words>Prompt and target are in the samples files, which the harness "
+            "writes at the end of a run.</p>"
+        )
+    same = len({prompt_of(sample) for sample in samples}) == 1
+    title = "Prompt" if same else "Prompt (of the best placed; the models' prompts differ)"
+    prompt = cut(prompt_of(samples[0]), PROMPT_CHARS, keep_end=True)
+    target = cut(as_text(samples[0].get("target", "")), TARGET_CHARS)
+    return f"<h4>{title}</h4>{pre(prompt)}<h4>Target</h4>{pre(target)}"
+
+
+def _card(view: TaskView, answer: AnswerRecord | TraceStep, length: int) -> str:
+    """A model's answer, each text to so many characters."""
+    empty = '<p class="s">(empty answer)</p>'
+    shown = "".join(
+        pre(cut(text, length)) if text.strip() else empty for text in _texts(view, answer)
+    )
+    return (
+        f"<article><h5>{esc(answer.model)} <b>{num(answer.raw_score, 3)}</b></h5>{shown}</article>"
+    )
+
+
 def documents(view: TaskView, prefix: str) -> str:
     """The documents on which models differ most, answers side by side."""
     placed = [*view.ranking.ranking, *view.ranking.set_aside]
     order = [entry.model for entry in placed] or view.ranking.config.names
-    by_doc: dict[int, dict[str, AnswerRecord | TraceStep]] = {}
-    # Without a journal the trace has the scores, the samples the texts.
-    for each in view.answers or view.ranking.trace:
-        by_doc.setdefault(each.doc_id, {})[each.model] = each
-
-    def spread(doc: int) -> float:
-        scores = [each.score for each in by_doc[doc].values() if each.score is not None]
-        return max(scores) - min(scores) if len(scores) > 1 else 0.0
-
-    docs = sorted((doc for doc in by_doc if spread(doc) > 0), key=lambda doc: (-spread(doc), doc))
+    by_doc = _answered(view)
+    spreads = {doc: _spread(held) for doc, held in by_doc.items()}
+    docs = sorted((doc for doc in by_doc if spreads[doc] > 0), key=lambda doc: (-spreads[doc], doc))
     blocks = []
     for place, doc in enumerate(docs[:DOCUMENTS_SHOWN]):
         held = by_doc[doc]
-        samples = [
-            view.samples[model][doc] for model in order if doc in view.samples.get(model, {})
-        ]
         values = [each.raw_score for each in held.values() if each.raw_score is not None]
         summary = f"doc {doc}: {len(held)} models, {num(min(values), 3)} to {num(max(values), 3)}"
-        inside = ""
-        if samples:
-            same = len({prompt_of(sample) for sample in samples}) == 1
-            title = "Prompt" if same else "Prompt (of the best placed; the models' prompts differ)"
-            prompt = cut(prompt_of(samples[0]), PROMPT_CHARS, keep_end=True)
-            target = cut(as_text(samples[0].get("target", "")), TARGET_CHARS)
-            inside += f"<h4>{title}</h4>{pre(prompt)}<h4>Target</h4>{pre(target)}"
-        else:
-            inside += (
-                "<p class=words>Prompt and target are in the samples files, which the harness "
-                "writes at the end of a run.</p>"
-            )
-        length = min(ANSWER_CHARS, ANSWERS_CHARS // max(len(held), 1))
-        cards = []
-        for model in order:
-            if model not in held:
-                continue
-            texts = _answers(view, held[model])
-            empty = '<p class="s">(empty answer)</p>'
-            shown = "".join(pre(cut(text, length)) if text.strip() else empty for text in texts)
-            cards.append(
-                f"<article><h5>{esc(model)} <b>{num(held[model].raw_score, 3)}</b></h5>"
-                f"{shown}</article>"
-            )
-        inside += f'<h4>Answers</h4><div class="answers">{"".join(cards)}</div>'
-        is_open = " open" if place == 0 else ""
+        length = min(ANSWER_CHARS, ANSWERS_CHARS // len(held))
+        cards = "".join(_card(view, held[model], length) for model in order if model in held)
+        logged = [view.samples[model] for model in order if model in view.samples]
         blocks.append(
-            f'<details class="doc"{is_open}><summary>{esc(summary)}</summary>{inside}</details>'
+            f'<details class="doc"{"" if place else " open"}><summary>{esc(summary)}</summary>'
+            f"{_asked([samples[doc] for samples in logged if doc in samples])}"
+            f'<h4>Answers</h4><div class="answers">{cards}</div></details>'
         )
-    if not blocks:
-        inside = "<p>No document was answered differently by two models.</p>"
-    else:
-        inside = "".join(blocks)
+    inside = "".join(blocks) or "<p>No document was answered differently by two models.</p>"
     words = (
         f"The {len(blocks)} documents whose scores lie furthest apart, of {len(by_doc)} that were "
         f"asked. Numbers are the {view.ranking.metric} of each answer; texts are shown as the "
@@ -189,7 +197,7 @@ def repeat(view: TaskView, prefix: str) -> str:
         ("Bank calibrated on", ", ".join(bank.models) or "not known here"),
     ]
     inside = "".join(f"<h3>{esc(name)}</h3>{pre(value)}" for name, value in parts)
-    inside += fold_away("All options", pre(as_text(without_secrets(ranking.config.plain()))))
+    inside += fold_away("All options", pre(as_text(redact(ranking.config.plain()))))
     words = (
         "The same bank, models' answers, options and seed give the same ranking; the signature "
         "names what has to be equal."

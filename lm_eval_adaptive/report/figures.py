@@ -82,7 +82,7 @@ def forest(view: TaskView, prefix: str) -> str:
         ),
     )
     words = (
-        f"Dots are the estimated {ranking.metric} on the whole benchmark "
+        f"Dots are the estimated {ranking.metric} on {ranking.whole} "
         f"({direction_of(ranking)}), bars hold it with 95 % confidence. Bars may overlap "
         "although a pair is decided: what counts is the next picture."
     )

@@ -27,8 +27,9 @@ def render_markdown(views: Sequence[TaskView]) -> str:
         ranking = view.ranking
         direction = direction_of(ranking)
         state = " (unfinished)" if view.unfinished else ""
+        of = f", of {ranking.score_of}" if ranking.score_of else ""
         lines = [
-            f"## {code(ranking.task)}: {code(ranking.metric)}, {direction}{state}",
+            f"## {code(ranking.task)}: {code(ranking.metric)}, {direction}{state}{of}",
             "",
             "| rank | model | score | 95 % interval | items | cost | not told apart from |",
             "|---:|:---|---:|:---|---:|---:|:---|",

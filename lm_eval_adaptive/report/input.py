@@ -7,12 +7,13 @@ only, asks no model and loads no task; how far a run is that has no ranking yet 
 from __future__ import annotations
 
 import json
+from glob import escape
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.host.settings import folder_name
-from lm_eval_adaptive.records.journal import NAME, read_journal
+from lm_eval_adaptive.records.files import file_part, folder_of
+from lm_eval_adaptive.records.journal import NAME, left_out, read_journal
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
     Excluded,
@@ -22,7 +23,7 @@ from lm_eval_adaptive.records.ranking import (
     read_ranking,
 )
 from lm_eval_adaptive.records.standing import Standing
-from lm_eval_adaptive.report.secrets import command_line
+from lm_eval_adaptive.report.texts import command_line
 from lm_eval_adaptive.report.view import TaskView
 
 if TYPE_CHECKING:
@@ -113,14 +114,15 @@ def _journal_of(folder: Path, ranking: RankingDocument) -> JournalFile | None:
 def _read_samples(folder: Path, ranking: RankingDocument) -> dict[str, dict[int, dict[str, Any]]]:
     """The samples logged with a ranking, by model and document id."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
-    prefix, date = f"samples_{ranking.task}_", ranking.date or "9"
+    prefix, date = f"samples_{file_part(ranking.task)}_", ranking.date or "9"
     for name in ranking.names:
-        files = sorted((folder / folder_name(name)).glob(f"{prefix}[0-9]*.jsonl"))
+        own = folder / folder_of(name, ranking.config.names)
+        files = sorted(own.glob(f"{escape(prefix)}[0-9]*.jsonl"))
         files = [path for path in files if path.stem[len(prefix) :] <= date]
         if not files:
             continue
         mine = found.setdefault(name, {})
-        with files[-1].open(encoding="utf-8") as lines:
+        with files[-1].open("rb") as lines:
             for line in lines:
                 try:
                     sample = json.loads(line)
@@ -168,9 +170,8 @@ def _journal_document(journal: JournalFile, task: str) -> RankingDocument:
         cost_total=sum(answer.cost for answer in answers),
         cost_full=(sum(prices) if fixed else float("nan")) * about.documents,
         excluded=tuple(
-            Excluded(doc_id=answer.doc_id, reason=f"{answer.model}: {answer.problem}")
-            for answer in answers
-            if answer.problem
+            Excluded(doc_id=doc_id, reason=reason)
+            for doc_id, reason in left_out(answers, [each.first for each in answers]).items()
         ),
         set_aside=tuple(
             SetAside(

@@ -18,7 +18,8 @@ import numpy as np
 from typing_extensions import Self
 
 from lm_eval_adaptive.host.environment import silenced
-from lm_eval_adaptive.report.live_table import live_table, plain_line
+from lm_eval_adaptive.redact import hide
+from lm_eval_adaptive.report.live_table import WAITING, live_table, plain_line
 from lm_eval_adaptive.report.snapshot import take_picture
 from lm_eval_adaptive.report.texts import printable
 
@@ -90,7 +91,7 @@ class _ToConsole(logging.Handler):
         from rich.text import Text
 
         try:
-            text = f"{record.levelname.lower()}: {record.getMessage()}"
+            text = hide(f"{record.levelname.lower()}: {record.getMessage()}")
             style = "yellow" if record.levelno < logging.ERROR else "red"
             # On a terminal lines break between words; elsewhere each stays one.
             self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
@@ -116,6 +117,7 @@ class Progress:
         self._console = console
         self._live: Any = None
         self._picture: Picture | None = None
+        self._contest: Contest | None = None
         self._clock = Clock(now)
         self._handler: logging.Handler | None = None
         self._before: tuple[bool, int] = (True, logging.NOTSET)
@@ -128,7 +130,8 @@ class Progress:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+            # This very stream: libraries may be led to another in the meantime.
+            self._console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
         return self._console
 
     def __enter__(self) -> Self:
@@ -173,6 +176,7 @@ class Progress:
 
         self._stop(keep=True)
         self._picture, self._clock = None, Clock(self._now)
+        self._contest = contest
         self._line_at, self._line_for = -np.inf, (-1, 0)
         first = contest.views[0]
         models = len(first.terms.names)
@@ -182,7 +186,7 @@ class Progress:
             f"({first.terms.response_model})"
         )
         for text in (head, *first.notices):
-            self.console.print(Text(printable(text)), soft_wrap=not self.console.is_terminal)
+            self.console.print(Text(printable(hide(text))), soft_wrap=not self.console.is_terminal)
         if self._is_screen():
             from rich.live import Live
 
@@ -191,6 +195,7 @@ class Progress:
                 console=self.console,
                 refresh_per_second=REFRESH,
                 vertical_overflow="crop",
+                redirect_stderr=sys.stderr is self.console.file,
             )
             self._live.start()
 
@@ -210,12 +215,20 @@ class Progress:
         from rich.text import Text
 
         picture, fresh = self._picture, self._clock.fresh
+        # Other threads write it.
+        waiting = {} if self._contest is None else dict(self._contest.waiting)
         if picture is None:
-            return Text(f"first round: {fresh} answers" if fresh else "first round: asking")
+            words = f"first round: {fresh} answers" if fresh else "first round: asking"
+            away = "".join(f"\n{printable(name)}: {what}" for name, what in waiting.items())
+            return Text(f"{words}{away}")
         left = max(picture.items_left - fresh, 0)
         each = self._clock.seconds_per_item
         now = replace(
             picture,
+            lines=tuple(
+                replace(line, state=WAITING) if line.name in waiting else line
+                for line in picture.lines
+            ),
             asked=picture.asked + fresh,
             items_left=left,
             seconds_left=None if each is None else each * left,

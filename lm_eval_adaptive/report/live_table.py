@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.report.snapshot import ModelLine, Picture
 
 NAMED_ON_A_LINE = 4
+WAITING = "server away"
 STATE_STYLES = {
+    WAITING: "red",
     "asking": "cyan",
     "settled": "green",
     "too close": "yellow",

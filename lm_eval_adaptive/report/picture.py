@@ -73,7 +73,7 @@ def _scores(axes: Any, ranking: RankingDocument) -> None:
     axes.set_yticks(places, [_plain(entry.model) for entry in entries])
     axes.set_ylim(0.4, len(entries) + 0.6)
     arrow = "higher is better" if ranking.higher_is_better else "lower is better"
-    axes.set_xlabel(f"{_plain(ranking.metric)} on the whole benchmark ({arrow}), 95 % intervals")
+    axes.set_xlabel(f"{_plain(ranking.metric)} on {ranking.whole} ({arrow}), 95 % intervals")
     axes.set_title(_plain(ranking.task))
     axes.grid(axis="x", alpha=0.3)
 

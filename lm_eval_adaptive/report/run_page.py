@@ -83,6 +83,8 @@ def _task_body(view: TaskView, prefix: str) -> str:
     filtered = "" if ranking.filter == "none" else f" ({ranking.filter})"
     metric = f"{ranking.metric}{filtered}"
     about = f"{models}, ranked by {metric}{', ' if direction else ''}{direction}"
+    if ranking.score_of:
+        about = f"{about}; scores are of {ranking.score_of} alone"
     banner = (
         '<p class="banner" role="note">Unfinished: this run is going on or was interrupted. What '
         "stands here is the state of its journal; order and verdicts may still change.</p>"

@@ -130,6 +130,8 @@ def _show_ranking(console: Any, ranking: RankingDocument) -> None:
     title = f"{ranking.task}: {ranking.metric} {arrow}"
     if ranking.filter != "none":
         title = f"{title} ({ranking.filter})"
+    if ranking.score_of:
+        title = f"{title}, of {ranking.score_of}"
     priced = any(entry.cost != entry.items for entry in ranking.ranking)
     table = Table(title=Text(printable(title)), title_justify="left", box=box.HORIZONTALS)
     table.add_column("rank", justify="right", no_wrap=True)

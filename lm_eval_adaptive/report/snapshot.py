@@ -14,7 +14,7 @@ import numpy as np
 from lm_eval_adaptive.core.outlook import look_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lm_eval_adaptive.core.procedure import Procedure
     from lm_eval_adaptive.core.scale import ScoreScale
@@ -34,6 +34,8 @@ class Terms(Protocol):
     def names(self) -> tuple[str, ...]: ...  # noqa: D102  the models, by row
     @property
     def response_model(self) -> str: ...  # noqa: D102  how scores follow from abilities
+    @property
+    def score_of(self) -> str: ...  # noqa: D102  what scores are of, where that is not the task
 
 
 class View(Protocol):
@@ -60,6 +62,8 @@ class Contest(Protocol):
     def views(self) -> Sequence[View]: ...  # noqa: D102  by metric, the first leads
     @property
     def rounds(self) -> int: ...  # noqa: D102  rounds taken in
+    @property
+    def waiting(self) -> Mapping[str, str]: ...  # noqa: D102  what models' servers are waited for
 
 
 @dataclass(frozen=True)
@@ -172,9 +176,10 @@ def _of_metric(task: str, view: View) -> Picture:
     )
     arrow = "↑" if scale.higher_is_better else "↓"
     filtered = "" if terms.filter == "none" else f", {terms.filter}"
+    of = f", of {terms.score_of}" if terms.score_of else ""
     hardest = outlook.hardest
     return Picture(
-        title=f"{task}: {terms.metric}{filtered} {arrow}",
+        title=f"{task}: {terms.metric}{filtered} {arrow}{of}",
         lines=tuple(
             ModelLine(
                 names[row],

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.redact import redact_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+def command_line(words: Sequence[str]) -> str:
+    """The command line without secrets: a report is made to be passed on."""
+    return f"lm-eval-adaptive {shlex.join(redact_words(words))}" if words else ""
 
 
 def printable(name: str) -> str:

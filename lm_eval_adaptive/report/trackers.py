@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.redact import hide, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 RANKING_COLUMNS = (
     "rank", "model", "score", "score_se", "score_low", "score_high", "items", "cost", "tied_with",
 )  # fmt: skip
+# Arguments that a tracker shows to whoever looks.
+_SHOWN = frozenset({"config", "notes", "tags", "job_type"})
 PAIR_COLUMNS = ("a", "b", "p_a_better", "verdict", "required")
 TRACE_COLUMNS = (
     "step", "round", "model", "doc_id", "raw_score", "score", "estimate", "estimate_half",
@@ -66,7 +69,7 @@ def track(settings: HarnessSettings, outcome: RunOutcome) -> None:
                     "logging to %s failed (%s: %s); all files are in %s",
                     name,
                     type(error).__name__,
-                    " ".join(str(error).split()),
+                    " ".join(hide(str(error)).split()),
                     outcome.output_path,
                 )
 
@@ -75,7 +78,9 @@ def _names(given: Mapping[str, Any], outcome: RunOutcome, part: str) -> dict[str
     """Arguments of one tracker run: all of an adaptive run stand in one group."""
     prefix = f"{given['name']}/" if given.get("name") else ""
     group = given.get("group") or given.get("name") or outcome.output_path.resolve().name
-    return {**given, "group": group, "name": f"{prefix}{part}"}
+    # What the tracker shows; the rest it needs as it is.
+    shown = redact({key: given[key] for key in _SHOWN & given.keys()})
+    return {**given, **shown, **redact({"group": group, "name": f"{prefix}{part}"})}
 
 
 def _by_model(outcome: RunOutcome) -> dict[str, list[dict[str, Any]]]:
@@ -156,7 +161,7 @@ def _to_wandb(settings: HarnessSettings, outcome: RunOutcome) -> None:
     from lm_eval.loggers import WandbLogger
 
     wandb: Any = importlib.import_module("wandb")
-    given, more = settings.wandb_args, dict(settings.wandb_config_args)
+    given, more = settings.wandb_args, redact(dict(settings.wandb_config_args))
     for model, results in _by_model(outcome).items():
         logger = WandbLogger(_names(given, outcome, model), dict(more))
         try:

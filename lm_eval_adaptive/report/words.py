@@ -88,6 +88,11 @@ def sentence(ranking: RankingDocument, labels: Mapping[str, str] | None = None) 
         parts += _every_pair(ranking, labels)
     elif entries:
         parts += _the_first(ranking, labels)
+    noted = [pair for pair in _pairs(ranking) if pair.note]
+    if len(noted) == 1:
+        parts.append(noted[0].note)
+    elif noted:
+        parts.append(f"{len(noted)} verdicts rest on models that lost answers, see the warnings")
     asked = f"{ranking.items_total} items asked"
     needed = f"{asked}, {percent(ranking.fraction)} of the answers a full run needs"
     if ranking.cost_total != ranking.items_total:

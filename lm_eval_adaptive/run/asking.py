@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.host.candidate import NoAnswerError, Refusal, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lm_eval_adaptive.host.candidate import Answer, Candidate
+    from lm_eval_adaptive.host.stop import Stop
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 FIRST_PAUSE = 1.0
+# Documents without an answer for which a model is set aside: its first ones, or so many in a row.
+FIRST = 5
+IN_A_ROW = 10
 
 # Names of exceptions that a second attempt may cure, whichever client raised them.
 _TRANSIENT = frozenset(
@@ -112,27 +118,71 @@ class Pool:
         self._loaded.pop(0).unload()
 
 
+class Health:
+    """Whether a model goes on failing: its first documents, or many in a row.
+
+    One document without an answer is that document's affair.
+
+    Args:
+        answered: Whether it ever answered.
+    """
+
+    def __init__(self, *, answered: bool) -> None:
+        self._lock = threading.Lock()
+        self._answered, self._row, self._reason = answered, 0, ""
+
+    def note(self, problem: str) -> None:
+        """Take in why a document has no answer, "" where it has one."""
+        with self._lock:
+            if problem:
+                self._row, self._reason = self._row + 1, problem
+            else:
+                self._answered, self._row = True, 0
+
+    @property
+    def lost(self) -> str:
+        """Why the model is to be set aside, "" while it is not."""
+        with self._lock:
+            if self._row < (IN_A_ROW if self._answered else FIRST):
+                return ""
+            row = f"{self._row} documents"
+            which = f"{row} in a row" if self._answered else f"any of its first {row}"
+            return f"no answer to {which}; the last: {self._reason}"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where an asker's news goes.
+
+    Attributes:
+        serve: Gives a candidate's own copy of the task.
+        note: Takes (candidate, answer or refusal), in the thread that got it.
+        came: Takes (candidate, document, responses) before they are scored.
+        waits: Takes (candidate, what it waits for), "" when it goes on.
+    """
+
+    serve: Callable[[Candidate], Any]
+    note: Callable[[Candidate, Answer | Refusal], None]
+    came: Callable[[Candidate, int, tuple[str, ...]], None]
+    waits: Callable[[Candidate, str], None]
+
+
 class Asker:
     """Asks rounds.
 
     Args:
         pool: Which local models are loaded.
-        serve: Gives a candidate's own copy of the task.
-        note: Called with (candidate, answer) for every answer, in the thread that got it.
+        desk: Where news goes.
+        stop: Whether the run is to stop.
         pause: Seconds before the second attempt; it doubles with each.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        serve: Callable[[Candidate], Any],
-        note: Callable[[Candidate, Answer], None],
-        pause: float = FIRST_PAUSE,
-    ) -> None:
+    def __init__(self, pool: Pool, desk: Desk, stop: Stop, pause: float = FIRST_PAUSE) -> None:
         self._pool = pool
-        self._serve = serve
-        self._note = note
+        self._desk = desk
+        self._stop = stop
         self._pause = pause
+        self.health: dict[str, Health] = {}
 
     def ask(
         self, plan: Sequence[tuple[Candidate, Sequence[int]]], seed_shift: int
@@ -161,10 +211,15 @@ class Asker:
                 threads.submit(self._ask_one, candidate, doc_ids, seed_shift, failures)
                 for candidate, doc_ids in remote
             ]
-            for candidate, doc_ids in local:
-                self._ask_one(candidate, doc_ids, seed_shift, failures)
-            for each in waiting:
-                each.result()
+            try:
+                for candidate, doc_ids in local:
+                    self._ask_one(candidate, doc_ids, seed_shift, failures)
+                for each in waiting:
+                    each.result()
+            except BaseException:  # the others are not to ask on for a run that is over
+                if not self._stop.wanted:
+                    self._stop.ask()
+                raise
         return failures
 
     def _ask_one(
@@ -174,23 +229,60 @@ class Asker:
         seed_shift: int,
         failures: dict[str, str],
     ) -> None:
+        health = self.health.setdefault(candidate.name, Health(answered=False))
         left = list(doc_ids)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                if not candidate.side_by_side:
-                    self._pool.bring(candidate)
-                for answer in candidate.ask(self._serve(candidate), left, seed_shift):
-                    self._note(candidate, answer)
-                    left = [doc_id for doc_id in left if doc_id != answer.doc_id]
+                self._ask_left(candidate, left, seed_shift, health)
             except ModelError as error:
-                if attempt == ATTEMPTS or not is_transient(error):
+                last = attempt == ATTEMPTS
+                if last and isinstance(error, NoAnswerError):
+                    for doc_id in left:
+                        health.note(str(error))
+                        self._desk.note(candidate, Refusal(doc_id, "", str(error)))
+                    left.clear()
+                elif last or not is_transient(error):
                     failures[candidate.name] = str(error)
                     return
-                pause = self._pause * 2 ** (attempt - 1)
-                log.warning("%s; asking again in %g s", error, pause)
-                time.sleep(pause)
-            else:
+                else:
+                    pause = self._pause * 2 ** (attempt - 1)
+                    log.warning("%s; asking again in %g s", error, pause)
+                    self._stop.sleep(pause)
+            if health.lost:
+                failures[candidate.name] = f"model {candidate.name} gave {health.lost}"
                 return
+            if self._stop.wanted or not left:
+                return
+        failures[candidate.name] = (
+            f"model {candidate.name} gave no answer to {len(left)} document(s), the first is doc "
+            f"{left[0]}"
+        )
+
+    def _ask_left(
+        self, candidate: Candidate, left: list[int], seed_shift: int, health: Health
+    ) -> None:
+        """Ask what is left; what becomes of it is taken off the list."""
+        if not candidate.side_by_side:
+            self._stop.at_once = True
+            try:
+                self._pool.bring(candidate)
+            finally:
+                self._stop.at_once = False
+        watch = Watch(
+            stop=self._stop,
+            enough=lambda: bool(health.lost),
+            came=lambda doc_id, resps: self._desk.came(candidate, doc_id, resps),
+            fate=health.note,
+            waits=lambda what: self._desk.waits(candidate, what),
+        )
+        task = self._desk.serve(candidate)
+        try:
+            for found in candidate.ask(task, list(left), seed_shift, watch):
+                if found.doc_id in left:
+                    self._desk.note(candidate, found)
+                    left.remove(found.doc_id)
+        finally:
+            self._desk.waits(candidate, "")
 
 
 def in_plan_order(failures: Mapping[str, str]) -> dict[str, str]:

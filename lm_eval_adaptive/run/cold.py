@@ -16,8 +16,8 @@ import numpy as np
 from lm_eval_adaptive.core.paired import spread_order
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, TaskError, UsageError
-from lm_eval_adaptive.host.scoring import KNOWN_RANGES, direction
-from lm_eval_adaptive.host.settings import metric_and_filter
+from lm_eval_adaptive.host.measures import metric_and_filter, metrics_of, range_of
+from lm_eval_adaptive.host.scoring import direction
 from lm_eval_adaptive.records.journal import NO_BANK
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _metric_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> tuple[str, str]:
             f"--bank none: task {docs.name} does not name the metric to rank by under "
             "metadata.adaptive.metric; name it with --metric NAME[,FILTER]"
         )
-    metric, filter_name = metric_and_filter(str(given))
+    metric, filter_name = metric_and_filter(str(given), metrics_of(docs.task))
     filters = [each.name for each in docs.task._filters]  # noqa: SLF001
     filter_name = filter_name or docs.metadata.get("filter")
     if filter_name is None and len(filters) == 1:
@@ -132,36 +132,28 @@ def _range_of(docs: TaskDocs, adaptive: AdaptiveConfig, metric: str) -> tuple[fl
     if adaptive.range is not None:
         return adaptive.range
     block = docs.metadata
-    declared = (block.get("ranges") or {}).get(metric)
-    if block.get("metric", metric) == metric:
-        declared = block.get("range", declared)
-    if declared is None:
-        declared = KNOWN_RANGES.get(metric)
-    if declared is None:
+    declared = block.get("range") or (block.get("ranges") or {}).get(metric)
+    found = None if declared else _told_range(docs, metric)
+    found = found or range_of(docs.metadata, metric, docs.name)
+    if found is None:
         raise UsageError(
             f"--bank none: the range of {metric} is not known, and without it nothing can be said "
             "about errors; give the lowest and the highest possible value with --range LO,HI"
         )
-    try:
-        low, high = (float(each) for each in declared)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"metadata.adaptive.range of task {docs.name} must be [low, high], got {declared!r}; "
-            "mend the task's YAML or pass --range LO,HI"
-        ) from error
-    return low, high
+    return found
+
+
+def _told_range(docs: TaskDocs, metric: str) -> tuple[float, float] | None:
+    """What the task's own scoring says, None where it does not: a judge's is of its settings."""
+    scoring = docs.task.config.process_results
+    if not hasattr(scoring, "ranges") or metric not in scoring.metrics:
+        return None
+    low, high = scoring.ranges([metric])[metric]
+    return float(low), float(high)
 
 
 def _higher_is_better(docs: TaskDocs, metric: str) -> bool:
-    listed = {
-        str(entry.get("metric")): entry["higher_is_better"]
-        for entry in docs.task.config.metric_list or []
-        if isinstance(entry, dict) and isinstance(entry.get("higher_is_better"), bool)
-    }
-    if metric not in listed:
-        told = docs.task.higher_is_better()
-        listed.update({key: value for key, value in told.items() if isinstance(value, bool)})
-    found = direction(metric, listed.get(metric))
+    found = metrics_of(docs.task).get(metric, direction(metric, None))
     if found is None:
         raise TaskError(
             f"task {docs.name} does not tell whether a higher {metric} is better; say so in its "

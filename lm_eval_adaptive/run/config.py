@@ -7,7 +7,9 @@ are ``host.settings``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,7 +21,9 @@ from lm_eval_adaptive.core.sampler import SAMPLERS
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+MISSING = "missing"
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class AdaptiveConfig:
     """The options of ``run --adaptive``; see ``--help`` or README for each.
 
     Attributes:
-        bank: Path of a bank for all tasks, or paths by ``TASK`` or ``TASK:METRIC``; None takes the
-            task's own.
+        bank: Path of a bank for all tasks, or paths by ``TASK`` or ``TASK:METRIC``, or a list of
+            texts ``PATH`` and ``TASK[:METRIC]=PATH``; None takes the task's own.
         against: Calibration models of the bank that join the ranking with their recorded scores:
             names, or ``all``.
         metric: ``NAME`` or ``NAME,FILTER``, or several of them to rank by each from one set of
@@ -51,9 +55,12 @@ class AdaptiveConfig:
         range: Without a bank: the metric's lowest and highest value; None takes what is declared.
         stratify: Without a bank: column of the documents to spread the order over; None spreads it
             over their lengths.
+        on_error: What an answer without a score counts as: ``missing``, or ``score:V`` with V in
+            raw metric units.
+        clip: Whether to go on where many scores lie outside the metric's range.
     """
 
-    bank: str | Path | Mapping[str, str | Path] | None = None
+    bank: str | Path | Mapping[str, str | Path] | Sequence[str] | None = None
     against: Sequence[str] | str = ()
     metric: str | Sequence[str] | None = None
     confidence: float = defaults.CONFIDENCE
@@ -73,6 +80,8 @@ class AdaptiveConfig:
     resident: int | None = None
     range: tuple[float, float] | None = None
     stratify: str | None = None
+    on_error: str = MISSING
+    clip: bool = False
 
     def __post_init__(self) -> None:
         names = self.against.split(",") if isinstance(self.against, str) else self.against
@@ -98,7 +107,33 @@ class AdaptiveConfig:
             )
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
+        if self.failure_score is not None and len(self.metrics) > 1:
+            raise UsageError(
+                f"--on_error {self.on_error} is in the units of one metric, and --metric names "
+                f"{len(self.metrics)}; leave it out, or rank by one metric"
+            )
         self.procedure(1.0, 1, 0)
+
+    @property
+    def failure_score(self) -> float | None:
+        """What an answer without a score counts as, raw metric units; None where it is missing.
+
+        Raises:
+            UsageError: The option says neither.
+        """
+        if self.on_error == MISSING:
+            return None
+        word, _, value = str(self.on_error).partition(":")
+        try:
+            found = float(value) if word == "score" else math.nan
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            raise UsageError(
+                "--on_error takes missing or score:V with a number V in the metric's units, got "
+                f"{self.on_error!r}; for example --on_error score:0"
+            )
+        return found
 
     def _settle_metrics(self) -> None:
         given = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
@@ -149,14 +184,25 @@ class AdaptiveConfig:
         """The bank the user named for a task, None where there is none."""
         if self.bank is None or isinstance(self.bank, str | Path):
             return self.bank
+        if not isinstance(self.bank, Mapping):
+            raise UsageError("the tasks that --bank names are not known yet")
         # A run by one of several metrics has that one alone.
         own = f"{task}:{self.metrics[0].partition(',')[0]}" if self.metrics else task
         return self.bank.get(own, self.bank.get(task))
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """Names of the options that are not at their defaults."""
+        plain = {each.name: each.default for each in fields(self)}
+        return frozenset(name for name, value in plain.items() if getattr(self, name) != value)
 
     def choices(self) -> dict[str, Any]:
         """Options that change what is asked or concluded, for files; paths are left out."""
         found = asdict(self)
         found.pop("bank")
+        if self.on_error == MISSING:  # journals of the first versions do not have it
+            found.pop("on_error")
+        found.pop("clip")  # it may be said when the run is resumed; the ranking's warnings tell it
         return found
 
 
@@ -170,6 +216,8 @@ def _two_numbers(given: Any) -> tuple[float, float]:
         raise UsageError(
             f"--range takes two numbers LO,HI, got {given!r}; for example --range 0,100"
         ) from error
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UsageError(f"--range LO,HI takes two finite numbers, got {low:g},{high:g}")
     if not low < high:
         raise UsageError(f"--range LO,HI needs LO below HI, got {low:g},{high:g}")
     return low, high

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.core.state import Round
-from lm_eval_adaptive.records.journal import NO_BANK, AskRecord
+from lm_eval_adaptive.host.aggregations import EVERY_NUMBER_COUNTS, Averaging
+from lm_eval_adaptive.records.journal import NO_BANK, AskRecord, left_out
 from lm_eval_adaptive.records.ranking import TraceStep
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Terms:
         bank: The bank, None where there is none.
         options: The adaptive options, of this metric alone.
         names: Models by row: those under test, sorted by name, then the known ones.
+        averaging: How a mean over documents stands for the task's own aggregation.
         signature: The recipe of the ranking.
+        score_of: What scores are of, where the bank has a part of the task's documents; else "".
     """
 
     key: str
@@ -64,7 +67,9 @@ class Terms:
     bank: ItemBank | None
     options: AdaptiveConfig
     names: tuple[str, ...]
+    averaging: Averaging = EVERY_NUMBER_COUNTS
     signature: str = ""
+    score_of: str = ""
 
     @property
     def bank_sha256(self) -> str:
@@ -104,7 +109,8 @@ class View:
         self.notices = list(notices)
         self.chosen = 0  # rounds that this metric chose, among several
         self.stop_reason = ""
-        self.excluded: dict[int, str] = {}
+        self.excluded: dict[int, str] = {}  # documents that count for nobody, and why
+        self._of_document: dict[int, list[tuple[AnswerRecord, ScoreRecord]]] = {}
         self.scores: list[ScoreRecord] = []  # of the contest's answers, in their order
         self.trace: list[TraceStep] = []
         self._set_documents(doc_ids)
@@ -162,10 +168,12 @@ class View:
             score = np.nan if found.score is None else found.score
             self.state.record(rows[answer.model], self.item_of[answer.doc_id], score, answer.cost)
             self.scores.append(found)
-        for answer, found in fresh:
-            if found.problem and answer.doc_id not in self.excluded:
-                self.excluded[answer.doc_id] = f"{answer.model}: {found.problem}"
-                self.state.exclude(self.item_of[answer.doc_id])
+            self._of_document.setdefault(answer.doc_id, []).append((answer, found))
+        for doc_id in dict.fromkeys(answer.doc_id for answer, _ in fresh):
+            bad = left_out(*zip(*self._of_document[doc_id], strict=True))
+            if bad and doc_id not in self.excluded:
+                self.excluded.update(bad)
+                self.state.exclude(self.item_of[doc_id])
         for name in failures:
             self.state.failed[rows[name]] = True
         self._trace(round_number, fresh, rows)
@@ -210,6 +218,8 @@ class Contest:
         rounds: Rounds taken in.
         answers: What was answered, in the order of the plans.
         failed: Why models were set aside, by name.
+        waiting: What models wait for, by name, while their servers do not answer.
+        said: What the task's metrics had to say of all that they scored.
     """
 
     task: str
@@ -218,6 +228,8 @@ class Contest:
     rounds: int = 0
     answers: list[AnswerRecord] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> View:
@@ -255,6 +267,11 @@ class Contest:
         chooser.chosen += 1
         return chooser.plan(step)
 
+    def stop(self, reason: str) -> None:
+        """End the contest by every metric."""
+        for view in self.views:
+            view.stop_reason = reason
+
     def _stop(self, steps: Sequence[Round | Stop]) -> None:
         for view, step in zip(self.views, steps, strict=True):
             if not isinstance(step, Round):
@@ -275,6 +292,12 @@ class Contest:
         self.failed.update(failures)
         for view in self.views:
             view.take_in(self.rounds, taken, failures)
+
+    def set_aside(self, failures: Mapping[str, str]) -> None:
+        """Take models out after the last round."""
+        self.failed.update(failures)
+        for view in self.views:
+            view.take_in(self.rounds, (), failures)
 
     def replay(self, answers: Sequence[AnswerRecord], stop_reason: str) -> None:
         """Take in the answers of a journal for looking at, by the rounds they came in.

@@ -6,6 +6,7 @@ played and concluded, what a failure says to the user. A document's way stands i
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lm_eval_adaptive.errors import Interrupted, ModelError, ScoringError
+from lm_eval_adaptive.errors import Interrupted, ModelError, ScoringError, first_line
 from lm_eval_adaptive.host.candidate import Candidate
 from lm_eval_adaptive.host.environment import (
     null_answers_told_apart,
@@ -22,27 +23,35 @@ from lm_eval_adaptive.host.environment import (
     refuse_several_processes,
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
-from lm_eval_adaptive.host.task import TaskDocs, load_tasks
+from lm_eval_adaptive.host.stop import Stop
+from lm_eval_adaptive.host.task import draws_a_name, open_documents
+from lm_eval_adaptive.records.files import check_folder, file_part
 from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
+from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
+from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
 from lm_eval_adaptive.run.ranking import ranking_document, summary_document, versions
 from lm_eval_adaptive.run.results import write_results
+from lm_eval_adaptive.run.stopping import cause, exit_code, heeding_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lm_eval_adaptive.host.settings import CandidateSpec, HarnessSettings
+    from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.contest import Contest
     from lm_eval_adaptive.run.play import Listener
 
     # The tasks of a run: documents, and the contest on them.
     Opened = list[tuple[TaskDocs, Contest]]
+
+log = logging.getLogger(__name__)
 
 # Least items of a model in a round that has to load it first.
 LOAD_ROUND = 8
@@ -80,6 +89,7 @@ class AdaptiveRun:
         command: Sequence[str] = (),
         listener: Listener | None = None,
     ) -> None:
+        remember(asdict(settings))
         self.settings = settings
         self.adaptive = adaptive
         self.resume = resume
@@ -89,6 +99,7 @@ class AdaptiveRun:
         self._listen: Listener = listener or (lambda contest, event: None)
         self._pool = Pool(adaptive.resident)
         self.pause = FIRST_PAUSE
+        self.stop = Stop()
 
     def run(self) -> RunOutcome:
         """Ask, rank, write.
@@ -97,6 +108,8 @@ class AdaptiveRun:
             AdaptiveError: See the tree in ``errors``; everything asked so far is in the journal.
         """
         refuse_several_processes()
+        if self.resume is None:
+            check_folder(self.output_path, "--output_path")
         with quiet_harness(), null_answers_told_apart():
             for candidate in self.candidates:
                 candidate.check()
@@ -108,15 +121,22 @@ class AdaptiveRun:
                 if self.resume is None
                 else go_on(self.resume, head)
             )
-            outcome = RunOutcome(self.output_path)
-            with journal, self.saying_how_to_go_on(journal.path):
-                for docs, contest in opened:
-                    Play(
-                        docs, contest, self.candidates, journal, held, self._pool, self._listen,
-                        self.pause,
-                    ).play()  # fmt: skip
-                    outcome.tasks[contest.task] = self._conclude(docs, contest, manager)
-                return self._summarised(opened, outcome) if len(opened) > 1 else outcome
+            with journal, self.saying_how_to_go_on(journal.path), heeding_signals(self.stop):
+                outcome = RunOutcome(self.output_path)
+                try:
+                    for docs, contest in opened:
+                        Play(
+                            docs, contest, self.candidates, journal, held, self._pool,
+                            self._listen, self.stop, self.pause,
+                        ).play()  # fmt: skip
+                        outcome.tasks[contest.task] = self._ranked(contest)
+                    if len(opened) > 1:
+                        outcome = self._summarised(opened, outcome)
+                except (ModelError, ScoringError):
+                    self._write_the_rest(opened, outcome, manager)
+                    raise
+                self._write_the_rest(opened, outcome, manager)
+                return outcome
 
     @contextmanager
     def saying_how_to_go_on(self, journal: Path) -> Iterator[None]:
@@ -125,7 +145,9 @@ class AdaptiveRun:
         try:
             yield
         except KeyboardInterrupt:
-            raise Interrupted(f"stopped by you; {saved}; go on with {again}") from None
+            stopped = Interrupted(f"{cause(self.stop)}; {saved}; go on with {again}")
+            stopped.exit_code = exit_code(self.stop)
+            raise stopped from None
         except OSError as error:
             raise ModelError(
                 f"could not write {error.filename or journal} ({error.strerror}); {saved}: free "
@@ -153,13 +175,23 @@ class AdaptiveRun:
         """The contest on each task, in the user's order."""
         specs = [candidate.spec for candidate in self.candidates]
         size, seed = self._batch(), self.settings.seed[1] or 0
-        found: Opened = []
-        for name in resolve_tasks(manager, self.settings.tasks):
-            for task in load_tasks(manager, name):
-                if any(contest.task == task.config.task for _, contest in found):
-                    continue
-                docs = TaskDocs(task)
-                found.append((docs, open_contest(docs, self.adaptive, specs, size, seed)))
+        names = resolve_tasks(manager, self.settings.tasks)
+        documents = open_documents(
+            manager,
+            names,
+            self.settings.seed,
+            self.candidates[0].prompt,
+            # Only the command line has the tracker that does so.
+            name_is_drawn=bool(self.command)
+            and all(draws_a_name(spec.model_args) for spec in specs),
+            unsafe_confirmed=self.settings.confirm_run_unsafe_code,
+        )
+        tasks = [docs.name for docs in documents]
+        banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)
+        adaptive = replace(self.adaptive, bank=banks)
+        refuse_idle_options(adaptive, self.candidates)
+        found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
+        refuse_idle_rules(adaptive, [contest for _, contest in found])
         return found
 
     def _head(self, opened: Opened) -> RunHead:
@@ -182,20 +214,49 @@ class AdaptiveRun:
             versions=versions(),
         )
 
-    def _conclude(self, docs: TaskDocs, contest: Contest, manager: Any) -> TaskOutcome:
-        """Write the files of a finished task."""
-        document = ranking_document(contest)
-        results: dict[str, dict[str, Any]] = {}
-        files: list[Path] = []
-        for candidate in self.candidates:
-            results[candidate.name], written = write_results(
-                contest, document, candidate, candidate.serve(docs), manager, self.output_path
-            )
-            files += written
-        document = structs.replace(document, date=_date_id())
-        path = self.output_path / f"ranking_{contest.task}_{document.date}.json"
+    def _ranked(self, contest: Contest) -> TaskOutcome:
+        """Write the ranking of a finished task: from the journal alone, before anything else."""
+        document = structs.replace(ranking_document(contest), date=_date_id())
+        path = self.output_path / f"ranking_{file_part(contest.task)}_{document.date}.json"
         write_document(path, document)
-        return TaskOutcome(document, results, [path, *files])
+        return TaskOutcome(document, {}, [path])
+
+    def _write_the_rest(self, opened: Opened, outcome: RunOutcome, manager: Any) -> None:
+        """Write the harness's files of the ranked tasks, each on its own.
+
+        What fails takes nothing else with it: it is told in a line, and ``--resume`` tries again.
+        """
+        for docs, contest in opened:
+            ranked = outcome.tasks.get(contest.task)
+            if ranked is None:
+                continue
+            results: dict[str, dict[str, Any]] = {}
+            files, problems = list(ranked.files), list(ranked.problems)
+            for candidate in self.candidates:
+                try:
+                    results[candidate.name], found = write_results(
+                        contest, ranked.ranking, candidate, candidate.serve(docs), manager,
+                        self.output_path,
+                    )  # fmt: skip
+                except Exception as error:  # any task's code, any file system
+                    results[candidate.name] = {}
+                    problems.append(
+                        f"results and samples of {candidate.name} on {contest.task} were not "
+                        f"written ({first_line(error)})"
+                    )
+                    log.debug("writing results of %s", candidate.name, exc_info=True)
+                else:
+                    files += found.files
+                    problems += found.problems
+            for problem in problems:
+                log.warning(
+                    "%s; the ranking is written, and --resume %s tries the rest again",
+                    problem,
+                    self.output_path,
+                )
+            outcome.tasks[contest.task] = replace(
+                ranked, results=results, files=files, problems=tuple(problems)
+            )
 
     def _summarised(self, opened: Opened, outcome: RunOutcome) -> RunOutcome:
         """Write the summary over several tasks."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.banks.check import match_documents
+from lm_eval_adaptive.banks.check import match_documents, part_of, prompt_differences
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.errors import BankError, TaskError, UsageError
-from lm_eval_adaptive.host.settings import metric_and_filter
+from lm_eval_adaptive.host.aggregations import averaging_of
+from lm_eval_adaptive.host.measures import metric_and_filter
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.run.cold import is_cold, measure_of, shared_order
 from lm_eval_adaptive.run.contest import Contest, Terms, View
@@ -96,7 +97,8 @@ def _view_of_bank(
 ) -> View:
     bank = _bank_of(docs, adaptive)
     info, own = bank.info, tuple(spec.name for spec in specs)
-    where, notices = match_documents(bank, docs.keys)
+    where, notices = match_documents(bank, docs.keys, docs.seen_keys)
+    _check_asked(bank, where)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
         bank,
@@ -104,6 +106,7 @@ def _view_of_bank(
         adaptive.procedure(info.scale.width, batch, seed),
         known,
     )
+    averaging = averaging_of(docs.task, info.metric, info.scale)
     terms = Terms(
         key=adaptive.metrics[0] if adaptive.metrics else info.metric,
         metric=info.metric,
@@ -112,8 +115,17 @@ def _view_of_bank(
         bank=bank,
         options=adaptive,
         names=(*own, *(info.models[row].name for row in known)),
+        averaging=averaging,
+        score_of=part_of(len(bank), len(docs)),
     )
+    if terms.score_of:
+        told.append(
+            f"scores and errors are of {terms.score_of}, not of all {len(docs)} of the task: what "
+            f"the other {len(docs) - len(bank)} would change is in no number here; a bank of all "
+            "documents, or --bank none, ranks by the whole task"
+        )
     doc_ids = np.array([-1 if each is None else each for each in where])
+    notices = [*notices, *prompt_differences(bank, docs.num_fewshot)]
     return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
 
 
@@ -131,6 +143,7 @@ def _view_without_bank(
         item_costs(specs, _repeats(docs), unknown, unknown, NO_BANK),
         adaptive.procedure(scale.width, batch, seed),
     )
+    averaging = averaging_of(docs.task, metric, scale)
     terms = Terms(
         key=adaptive.metrics[0] if adaptive.metrics else metric,
         metric=metric,
@@ -139,8 +152,24 @@ def _view_without_bank(
         bank=None,
         options=adaptive,
         names=tuple(spec.name for spec in specs),
+        averaging=averaging,
     )
     return _signed(docs, specs, terms, procedure, np.arange(len(docs)), [])
+
+
+def _check_asked(bank: ItemBank, where: Sequence[int | None]) -> None:
+    """Refuse a bank of which no item may be asked.
+
+    Raises:
+        BankError: It is one.
+    """
+    there = np.array([each is not None for each in where])
+    if not (bank.kept & there).any():
+        said = "its documents are not in the task" if bank.kept.any() else "none is kept"
+        raise BankError(
+            f"bank {bank.path}: none of its {len(bank)} items may be asked ({said}); recalibrate "
+            "it with more models, or more different ones"
+        )
 
 
 def _repeats(docs: TaskDocs) -> int:
@@ -156,9 +185,20 @@ def _signed(
     notices: Sequence[str],
 ) -> View:
     """A view with its recipe, and with what the metric itself gives reason to say."""
+    worth, scale = terms.options.failure_score, terms.scale
+    if worth is not None and not scale.lo <= worth <= scale.hi:
+        raise UsageError(
+            f"--on_error {terms.options.on_error}: {terms.metric} lies in [{scale.lo:g}, "
+            f"{scale.hi:g}]; give a score of that range"
+        )
     scorer, said = _scorer(docs, specs, terms.metric)
     terms = replace(terms, signature=recipe(docs, terms, procedure, scorer))
-    return View(terms, procedure, doc_ids, [*notices, *said])
+    return View(
+        terms,
+        procedure,
+        doc_ids,
+        [*docs.notices, *notices, *said, *filter(None, [terms.averaging.notice])],
+    )
 
 
 def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
@@ -193,7 +233,7 @@ def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
 
 
 def _check_metric(bank: ItemBank, asked: str) -> None:
-    metric, filter_name = metric_and_filter(asked)
+    metric, filter_name = metric_and_filter(asked, [bank.info.metric])
     info, where = bank.info, bank.path
     if metric != info.metric:
         raise BankError(
@@ -257,6 +297,7 @@ def _scorer(
     """
     scoring = docs.task.config.process_results
     if not hasattr(scoring, "signature"):  # a function of another kind, see metrics.task
+        _check_given(docs, metric)
         return "", ()
     if metric not in scoring.metrics:
         raise TaskError(
@@ -266,3 +307,19 @@ def _scorer(
     made_of = {spec.name: f"{spec.model} {spec.model_args}" for spec in specs}
     notices = scoring.warnings(made_of, [metric])
     return str(scoring.signature([metric])[metric]), notices
+
+
+def _check_given(docs: TaskDocs, metric: str) -> None:
+    """Refuse a metric that the task does not give, before anything is paid.
+
+    The harness aggregates what a task names; a metric that it does not name has no score.
+
+    Raises:
+        TaskError: It is one.
+    """
+    named = [str(name) for name in docs.task.aggregation()]
+    if named and metric not in named:
+        raise TaskError(
+            f"task {docs.name} gives no metric {metric!r}; it has {', '.join(named)}: calibrate a "
+            "bank for one of them, or name one with --metric"
+        )

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import structs
 
 import lm_eval_adaptive
+from lm_eval_adaptive.core.money import add_up
 from lm_eval_adaptive.core.widening import place
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.records.ranking import (
@@ -30,7 +31,7 @@ from lm_eval_adaptive.records.ranking import (
     SummaryDocument,
     SummaryRow,
 )
-from lm_eval_adaptive.run.remarks import remarks
+from lm_eval_adaptive.run.remarks import lost_shares, pair_note, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.estimates import Estimates
     from lm_eval_adaptive.core.ranker import Pair
     from lm_eval_adaptive.run.contest import Contest, View
+
+
+# No verdict is certain: a probability that rounds to 0 or 1 is told as this far from it.
+UNSURE = 1e-15
 
 
 def ranking_document(contest: Contest) -> RankingDocument:
@@ -65,10 +70,12 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
     active = [row for row in range(len(names)) if not state.failed[row]]
     ranked, tied = _ranked(pairs, active), _ties(pairs, active)
     of_row = _estimate_of(view, estimates)
+    lost = lost_shares(contest, view)
     items_full = len(view.doc_ids) * int((~procedure.known).sum())
     return MetricRanking(
         metric=terms.metric,
         filter=terms.filter,
+        score_of=terms.score_of,
         higher_is_better=scale.higher_is_better,
         bank=_stamp(view),
         signature=terms.signature,
@@ -88,9 +95,10 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
             PairVerdict(
                 a=names[pair.a],
                 b=names[pair.b],
-                p_a_better=pair.p_a_better,
+                p_a_better=min(max(pair.p_a_better, UNSURE), 1.0 - UNSURE),
                 verdict=pair.verdict,
                 required=pair.required,
+                note=pair_note(lost, names[pair.a], names[pair.b]),
             )
             for pair in pairs
         ),
@@ -98,7 +106,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
         items_total=int(state.answered.sum()),
         items_full=items_full,
         fraction=float(state.answered.sum() / items_full),
-        cost_total=float(state.spent.sum()),
+        cost_total=add_up(state.spent),
         cost_full=float(procedure.item_costs.sum()),
         excluded=tuple(
             Excluded(doc_id=doc_id, reason=reason) for doc_id, reason in view.excluded.items()
@@ -114,7 +122,7 @@ def _estimate_of(view: View, estimates: Estimates) -> Callable[[int], Estimate]:
     raw = scale.to_raw(estimates.score)
     raw_se = estimates.score_se * scale.width
     half = estimates.score_half_interval * scale.width
-    asked = state.administered
+    asked = state.asked
 
     def of_row(row: int) -> Estimate:
         return Estimate(

@@ -47,6 +47,8 @@ def recipe(docs: TaskDocs, terms: Terms, procedure: Procedure, scorer: str) -> s
         parts["range"] = f"{scale.lo:g},{scale.hi:g}"
     if adaptive.stratify is not None:
         parts["stratify"] = adaptive.stratify
+    if adaptive.failure_score is not None:
+        parts["on_error"] = adaptive.on_error
     if known:
         parts["against"] = ",".join(known)
     if rules.rule.equivalence:

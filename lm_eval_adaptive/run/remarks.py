@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from lm_eval_adaptive.core.widening import pair_widening, place
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lm_eval_adaptive.run.contest import Contest, View
+
+# Share of a model's answers that may be missing before the verdicts on its pairs say so.
+NOTED_SHARE = 0.05
 
 
 def remarks(contest: Contest, view: View) -> list[str]:
@@ -25,12 +30,62 @@ def remarks(contest: Contest, view: View) -> list[str]:
         found.append(
             f"{len(view.excluded)} document(s) were left out for all models, see `excluded`"
         )
+    found += _lost_answers(contest, view)
+    found += contest.said
     found += _guessed_costs(contest)
     found += _doubt(view)
     found += _outside(view)
     found += _misfits(view)
     found += _given_up(view)
     return found + _prompt_mismatch(contest, view)
+
+
+def lost_shares(contest: Contest, view: View) -> dict[str, float]:
+    """Share of each model's answers that are missing: without a score, where others have one."""
+    asked: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for answer, score in zip(contest.answers, view.scores, strict=True):
+        if answer.doc_id not in view.excluded:
+            asked[answer.model] += 1
+            lost[answer.model] += score.score is None
+    return {model: lost[model] / asked[model] for model in asked if lost[model]}
+
+
+def pair_note(lost: Mapping[str, float], a: str, b: str) -> str:
+    """What a pair's verdict has to say of missing answers: who fails where it is hard would gain.
+
+    >>> pair_note({"m": 0.25, "n": 0.01}, "m", "n")
+    'm lost 25 % of its answers, and may stand too high for it'
+    """
+    found = [
+        f"{model} lost {lost[model]:.0%}".replace("%", " %") + " of its answers"
+        for model in (a, b)
+        if lost.get(model, 0.0) > NOTED_SHARE
+    ]
+    return f"{' and '.join(found)}, and may stand too high for it" if found else ""
+
+
+def _lost_answers(contest: Contest, view: View) -> list[str]:
+    """What each model lost, and the reason it lost most for."""
+    reasons: dict[str, Counter[str]] = {}
+    asked: Counter[str] = Counter()
+    for answer, score in zip(contest.answers, view.scores, strict=True):
+        if answer.doc_id in view.excluded:
+            continue
+        asked[answer.model] += 1
+        if score.problem:
+            reasons.setdefault(answer.model, Counter())[score.problem] += 1
+    worth = view.terms.options.failure_score
+    found = []
+    for model in sorted(reasons):
+        count = reasons[model].total()
+        [(reason, times)] = reasons[model].most_common(1)
+        share = f"{count} of {asked[model]} answers ({count / asked[model]:.0%})".replace("%", " %")
+        counted = "are missing" if worth is None else f"failed and count as {worth:g}"
+        why = reason if times == count else f"{times} of them: {reason}"
+        advice = "; --on_error says what they count as" if worth is None else ""
+        found.append(f"{model}: {share} {counted} ({why}){advice}")
+    return found
 
 
 def _random_choice(view: View) -> list[str]:
@@ -54,7 +109,7 @@ def _odd_answers(contest: Contest, view: View) -> list[str]:
     clipped: Counter[str] = Counter()
     for answer, score in zip(contest.answers, view.scores, strict=True):
         counts[answer.model] += 1
-        empty[answer.model] += all(not resp.strip() for resp in answer.resps)
+        empty[answer.model] += answer.answered and all(not each.strip() for each in answer.resps)
         clipped[answer.model] += score.clipped
     found = []
     for model in sorted(counts):

@@ -6,13 +6,14 @@ inside functions, the harness. It computes nothing about models: numbers come fr
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import ModelError
-from lm_eval_adaptive.host.settings import folder_name
-from lm_eval_adaptive.records.journal import NAME
+from lm_eval_adaptive.host.written import Written, write_harness_files
+from lm_eval_adaptive.records.files import file_part, folder_of
+from lm_eval_adaptive.redact import redact, redact_results
+from lm_eval_adaptive.run.marking import python_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +75,7 @@ def write_results(
     task: Any,
     task_manager: Any,
     output_path: Path,
-) -> tuple[dict[str, Any], list[Path]]:
+) -> tuple[dict[str, Any], Written]:
     """Write one model's results and samples files by one stock call of the harness.
 
     The call is given the chosen documents, the recorded answers and the recorded metric values, so
@@ -83,35 +84,45 @@ def write_results(
 
     Args:
         contest: The contest, over.
-        document: Its ranking.
+        document: Its ranking, as written.
         candidate: The model.
         task: The model's served task.
         task_manager: The harness's task manager.
         output_path: The run's folder.
 
     Returns:
-        The harness's results, and the files written.
+        The harness's results, and what was written.
 
     Raises:
-        ModelError: The harness could not write them; the journal holds everything.
+        Exception: Whatever the task's code or the harness raises.
     """
     answers = [
         answer
         for answer in contest.answers
-        if answer.model == candidate.name and answer.doc_id not in contest.first.excluded
+        if answer.model == candidate.name
+        and answer.answered
+        and answer.doc_id not in contest.first.excluded
     ]
     if not answers:
-        return {}, []
+        return {}, Written()
     task.choose(sorted(answer.doc_id for answer in answers))
     task.recorded = {
-        (answer.doc_id, name): values
+        (answer.doc_id, name): python_value(values)
         for answer in answers
         for name, values in answer.metrics.items()
     }
     responses = {answer.doc_id: answer.resps for answer in answers}
     results, tracker = _stock_call(candidate, task, task_manager, output_path, responses)
     _put_estimates(results, document, candidate.name)
-    return results, _write(results, tracker, candidate, contest.task, output_path)
+    general = tracker.general_config_tracker
+    general.model_source = candidate.spec.model
+    general.model_name = candidate.name
+    names = [spec.name for spec in contest.specs]
+    folder = output_path / folder_of(candidate.name, names)
+    found = write_harness_files(
+        results, tracker, contest.task, file_part(contest.task), folder, document.date
+    )
+    return results, found
 
 
 def _stock_call(
@@ -130,7 +141,7 @@ def _stock_call(
     seeds = settings.seed
     results = simple_evaluate(
         model=recorded_lm(candidate, responses),
-        model_args=dict(candidate.spec.model_args),
+        model_args=redact(dict(candidate.spec.model_args)),
         tasks=[task],
         num_fewshot=settings.num_fewshot,
         batch_size=settings.batch_size,
@@ -153,34 +164,7 @@ def _stock_call(
     )
     results["config"]["model"] = candidate.spec.model
     results["config"]["use_cache"] = settings.use_cache
-    return results, tracker
-
-
-def _write(
-    results: dict[str, Any], tracker: Any, candidate: Candidate, name: str, output_path: Path
-) -> list[Path]:
-    """Have the harness write its files; the results are left as they were."""
-    general = tracker.general_config_tracker
-    general.model_source = candidate.spec.model
-    general.model_name = candidate.name
-    general.model_name_sanitized = folder_name(candidate.name)
-    samples = results.pop("samples")
-    # The tracker turns answers into text in place; the caller gets them as they were.
-    kept = copy.deepcopy(samples)
-    tracker.save_results_aggregated(results=results, samples=samples)
-    tracker.save_results_samples(task_name=name, samples=samples[name])
-    folder = output_path / folder_name(candidate.name)
-    date_id = getattr(tracker, "date_id", "")
-    files = [folder / f"results_{date_id}.json", folder / f"samples_{name}_{date_id}.jsonl"]
-    for file in files:
-        if not file.is_file():  # the tracker swallows its own errors
-            raise ModelError(
-                f"could not write {file}; is the disk full or the folder read-only? all answers "
-                f"are in {output_path / NAME}: free some room and use --resume "
-                f"{output_path}"
-            )
-    results["samples"] = kept
-    return files
+    return redact_results(results), tracker
 
 
 def _put_estimates(results: dict[str, Any], document: RankingDocument, model: str) -> None:
@@ -213,7 +197,9 @@ def _put_estimates(results: dict[str, Any], document: RankingDocument, model: st
                 "documents are biased and are no score of the task"
             ),
             "mean_over_chosen": {
-                key: value for key, value in plain.items() if "_stderr," not in key
+                key: value
+                for key, value in plain.items()
+                if "_stderr," not in key and value is not None and value == value  # noqa: PLR0124
             },
         }
     }

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from lm_eval_adaptive.banks.check import part_of
 from lm_eval_adaptive.banks.of_run import bank_of_run
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.errors import AdaptiveError
 from lm_eval_adaptive.host.settings import CandidateSpec
+from lm_eval_adaptive.records.files import file_part
 from lm_eval_adaptive.records.standing import Standing
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.contest import Contest, Terms, View
@@ -42,7 +44,8 @@ def standings(folder: Path, journal: JournalFile) -> dict[str, Standing]:
     return {
         task: _standing(folder, journal, task)
         for task in journal.header.config.tasks
-        if task not in ended or not any(folder.glob(f"ranking_{escape(task)}_[0-9]*.json"))
+        if task not in ended
+        or not any(folder.glob(f"ranking_{escape(file_part(task))}_[0-9]*.json"))
     }
 
 
@@ -102,6 +105,7 @@ def contest_of_journal(bank: ItemBank, journal: JournalFile, task: str) -> Conte
         options=adaptive,
         names=(*own, *(info.models[row].name for row in known)),
         signature=head.tasks[task].signature,
+        score_of=part_of(len(bank), head.tasks[task].documents),
     )
     return Contest(task, specs, [View(terms, procedure, bank.doc_id)])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.host.scoring import CORPUS_METRICS, document_score
 from lm_eval_adaptive.metrics import METRICS, register
+from lm_eval_adaptive.metrics.words import UNSPACED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,9 +50,95 @@ _HELPER = (
 )
 _BLANK = (
     "A blank answer has the worst value of the range (`bertscore_diff`: 0.5, as its formula "
-    "says). No reference, or a judge's reply without a verdict: no value, and the document is "
-    "left out. Several references: the best counts."
+    "says). No reference, or no verdict of a judge: no score, and the reason is kept. "
+    "Several references: the best counts. In a plain run, where such documents occur, say "
+    "`aggregation: nanmean` (or `mean_of_scored`, of this package, which does not bootstrap): the "
+    "harness's `mean` of them is NaN. Lone surrogates in answers are read as U+FFFD."
 )
+_WORDS = """## Words, and other languages
+
+`rouge1`, `rouge2`, `rougeL` compare words. On ASCII texts they are those of `rouge-score` and the
+values equal its own to the last bit: lower case, runs of `a-z0-9`. On other texts likewise over all
+of Unicode, where `rouge-score` drops every letter beyond ASCII:
+
+1. NFC; lower case (İ as i); format characters out (soft hyphen, the joiners of Persian and Hindi,
+   marks of direction, variation selectors), but for the zero-width space, which separates.
+2. Digits of every script as 0 to 9: `१९६१` and `1961` are one word.
+3. A word is a run of letters and digits with the marks on them (category M): the vowel signs of
+   Hindi and Tamil, the points of Hebrew and Arabic belong to their letter. All else separates:
+   punctuation (apostrophes too), symbols, emoji.
+4. Scripts written without spaces are cut by characters, each with its marks:
+   UNSPACED
+   The vowels ำ and ຳ stay with their consonant, Khmer and Myanmar letters with those stacked below
+   them; the vowels that Unicode calls letters (Thai า, เ) are characters of their own. Hangul and
+   Vietnamese have spaces, and are cut there. A Latin name or a number between them is one word.
+
+No stemming. `tests/golden/rouge_scripts.json` has values in twelve scripts from words cut by hand.
+
+`sentence_bleu` takes sacrebleu's tokenizer `13a`, or `char` where more than half of the reference's
+letters are of those scripts; `sentence_chrf` compares characters in any script. `span_score`
+compares texts after case folding, NFC and with runs of spaces as one.
+
+`fkgl` counts syllables as English has them. An answer less than half of whose letters are Latin
+has the worst value; answers of 20 words and more with hardly a common English word are graded and
+counted, and a warning says how many there were. Use it on English.
+
+BERTScore reads as many tokens as its model has positions (`roberta-large`: 512) and compares the
+beginnings alone of longer texts; a warning says how many were cut. Models known to read English
+alone (`roberta-large`, the default, among them) get a warning with references in other scripts.
+COMET's encoder cuts likewise, inside its package, and is not counted.
+"""
+_JUDGE = """## The judge
+
+Settings under `metadata.metrics.judge` of the task's YAML:
+
+| setting | default | |
+|---|---|---|
+| `rubric` | – | Jinja2 template of the request; sees the document's columns and `answer` |
+| `scale` | [1, 10] | lowest and highest verdict |
+| `model`, `base_url` | –, OpenAI's | or `LMEVAL_ADAPTIVE_JUDGE_MODEL`, `…_JUDGE_URL` |
+| `system` | – | system message |
+| `harness`, `model_args` | – | a model of the harness in place of a server |
+| `max_tokens` | 256 | longest reply |
+| `max_tokens_again` | 4096 | longest reply of the second attempt, 0 for none |
+| `reasoning_effort` | – | sent as it is; or `LMEVAL_ADAPTIVE_JUDGE_REASONING_EFFORT` |
+| `agreement` | 0 | documents to judge twice; or `LMEVAL_ADAPTIVE_JUDGE_AGREEMENT=20` |
+| `concurrency` | 8 | requests at once |
+| `retries`, `backoff`, `patience` | 14, 1 s, 600 s | see below |
+| `timeout` | 120 s | for one reply |
+
+**Verdict.** The last `Score: 7` (`Rating`, `Verdict`, `Grade`; `7/10`, `[[7]]`, JSON) of the reply
+after its reasoning (`<think>…</think>` and its like), or a number that is the whole reply. A reply
+that ended for length (`finish_reason: length`, or reasoning without an end) is no verdict, whatever
+numbers stand in it: it is asked for again with `max_tokens_again`, and missing if that is cut too.
+
+**Agreement.** The first `agreement` documents of a run are judged twice; on how many the verdicts
+are the same, and how far apart they lie, is told. The first verdict counts.
+
+**Dialects.** The request has temperature 0 and `max_tokens`. A server that refuses `max_tokens` by
+name gets `max_completion_tokens`; one that refuses temperature gets none, and a warning says that
+verdicts may differ between calls.
+
+**Failures.** Servers that are busy or away (no connection, 408, 409, 425, 429, 5xx, an `error` body
+with status 200) are asked again up to `retries` times, after waits that double from `backoff` to a
+minute, with up to a quarter of jitter, or for as long as `Retry-After` says, and for `patience`
+seconds of waiting in all. Replies without content have been paid for and are asked for twice more.
+What then still fails (or is refused: too long, content policy) is that document's missing score
+where the judge answers a short request beside it; where it does not, the run stops and can be
+resumed. 401, 404 and redirects end it at once. Replies are cached as they come.
+
+**Keys.** The key is `OPENAI_API_KEY`, or user and password in the address, which may carry a signed
+query. None of them is written into messages, logs, signatures or the cache, nor what a server
+repeats of them; redirects are not followed, so that no key goes elsewhere.
+"""
+_PLUGIN = """## In the plain harness
+
+By name in a YAML once this package's command line runs, or from lm_eval's main branch of September
+2026 on, which reads entry points, in plain `lm_eval` too: the metrics above that need references at
+most; the filter `after_reasoning`, which drops `<think>…</think>` and its like
+from answers (one cut in its reasoning is empty); the aggregation `mean_of_scored`. Before that,
+`metric: !function lm_eval_adaptive.metrics.registry.rougeL` works anywhere.
+"""
 
 
 @dataclass(frozen=True)
@@ -257,8 +345,17 @@ def table_text(found: Mapping[str, list[Verdict]], classes: list[str]) -> str:
         "",
         _BLANK,
         "",
+        _WORDS.replace("UNSPACED", _listed(UNSPACED)),
+        _JUDGE,
+        _PLUGIN,
     ]
     return "\n".join(lines)
+
+
+def _listed(scripts: Iterable[str]) -> str:
+    names = [name.replace("_", " ") for name in scripts]
+    text = f"{', '.join(names[:-1])} and {names[-1]}."
+    return "\n   ".join(textwrap.wrap(text, 90))
 
 
 def make() -> tuple[str, dict[str, list[Verdict]]]:

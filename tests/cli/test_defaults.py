@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from lm_eval_adaptive.banks.calibrate import CalibrateOptions
+from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.cli.main import build_parser
 from lm_eval_adaptive.core.plan import Plan
 from lm_eval_adaptive.core.response import RESPONSE_MODELS

@@ -156,6 +156,17 @@ def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
+def test_a_small_file_of_very_many_rows_is_not_read(tmp_path):
+    path = tmp_path / "bomb.bank.parquet"
+    zeros = pa.array(np.zeros(100_000, dtype=np.int8))
+    with pq.ParquetWriter(path, pa.schema([("x", pa.int8())])) as file:
+        for _ in range(101):
+            file.write_table(pa.table({"x": zeros}))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(BankError, match="says that it has 10100000 items, 10000000 are taken"):
+        ItemBank.load(path)
+
+
 def test_any_parquet_tool_reads_it(tmp_path):
     bank = full_bank()
     path = bank.save(tmp_path / "b.parquet")

@@ -169,3 +169,45 @@ def test_a_real_matrix():
     matrix = read_scores(SHARED_SCORES / "truthfulqa_gen_en.parquet", "bleu_max")
     assert matrix.scores.shape == (15, 817)
     assert np.isfinite(matrix.scores).all()
+
+
+def test_a_large_file_is_read_by_chunks_in_bounded_memory(tmp_path):
+    """Long texts in other columns, and names that repeat, do not stay in memory."""
+    import tracemalloc
+
+    path = tmp_path / "large.csv"
+    answer = "word " * 60
+    with path.open("w") as file:
+        file.write("model,item,score,answer\n")
+        for model in range(20):
+            file.writelines(
+                f"model-with-a-long-name-{model},item-with-a-long-name-{item},0.{item % 10},{answer}\n"
+                for item in range(3000)
+            )
+    size = path.stat().st_size
+    assert size > 20e6
+    tracemalloc.start()
+    matrix = read_scores(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert matrix.scores.shape == (20, 3000)
+    assert np.isfinite(matrix.scores).all()
+    # A third of the file at most; before, more than its size.
+    assert peak < size / 2, (peak, size)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model;item;score\nm;i;0,5\n", "separated by ';'"),
+        ("model\titem\tscore\nm\ti\t0.5\n", "separated by a tab"),
+        ("model,item,score\nm,i,0,5\n", "decimal comma"),
+        ('model,item,score\nm,i,"0,5"\n', "has a decimal comma"),
+        ("model,item,score\nm,i,0.5\nm,j,0.5,extra\n", "Expected 3 fields"),
+    ],
+)
+def test_a_csv_file_written_otherwise_is_told(tmp_path, text, said):
+    path = tmp_path / "s.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=said):
+        read_scores(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from lm_eval_adaptive.banks.log_scores import score_matrix
 from lm_eval_adaptive.core.identity import content_hash
 from lm_eval_adaptive.errors import DataError, UsageError
-from lm_eval_adaptive.host.logs import exclude_runs, find_runs
+from lm_eval_adaptive.host.logs import exclude_runs, find_runs, reading
 
 from ..fixtures.logs import (  # noqa: TID252  a package of the tests alone
     DATES,
@@ -167,21 +169,42 @@ def test_nothing_found_says_what_is_there(tmp_path):
         find_runs(Path(__file__), TASK)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "names"),
-    [
-        (("t0", 0), ("t1", 0), ["m@t0", "m@t1"]),
-        (("t0", 0), ("t0", 1), [f"m@{DATES.format(0)}", f"m@{DATES.format(1)}"]),
-    ],
-    ids=["by directory", "by date"],
-)
-def test_runs_of_one_model_are_told_apart(tmp_path, first, second, names):
-    for (folder, date), value in ((first, 0.1), (second, 0.2)):
-        write_run(tmp_path / folder, "m", [sample(0, value)], date=DATES.format(date))
+def test_runs_of_one_model_are_told_apart_by_their_folders(tmp_path):
+    for folder, value in (("t0", 0.1), ("t1", 0.2)):
+        write_run(tmp_path / folder, "m", [sample(0, value)])
     scored = score_matrix(find_runs(tmp_path, TASK), "rougeL")
-    assert list(scored.matrix.models) == names
+    assert list(scored.matrix.models) == ["m@t0", "m@t1"]
     assert scored.matrix.groups == ("m", "m")
     assert scored.matrix.scores.tolist() == [[0.1], [0.2]]
+
+
+def test_of_several_runs_in_one_folder_the_newest_complete_one_is_taken(tmp_path):
+    for day, value in enumerate((0.1, 0.2, 0.3)):
+        n = {"n-samples": {TASK: {"original": 3, "effective": 3}}} if day == 2 else {}
+        rows = [sample(0, value)]
+        write_run(tmp_path, "m", rows, date=DATES.format(day), **n)
+    run = read_one(tmp_path)
+    assert (run.model, run.date) == ("m", DATES.format(1))
+    assert run.answers[0].metrics == {"rougeL": 0.2}
+    assert len(run.notices) == 1
+    assert "of 3 runs of m in this folder the newest complete one was taken" in run.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"versions": {TASK: 2.0}}, r'task version: "1.0" in .*"2.0" in'),
+        ({"n-shot": {TASK: 5}}, "number of few-shot examples: 2 in .*5 in"),
+    ],
+)
+def test_runs_in_one_folder_with_other_settings_are_refused_and_named(tmp_path, changes, message):
+    write_run(tmp_path, "m", ROWS)
+    write_run(tmp_path, "m", ROWS, date=DATES.format(1), **changes)
+    runs = find_runs(tmp_path, TASK)
+    with pytest.raises(DataError, match=message) as caught:
+        score_matrix(runs, "rougeL")
+    for day in (0, 1):
+        assert DATES.format(day) in str(caught.value)
 
 
 def test_a_copy_of_a_file_is_no_second_run(tmp_path):
@@ -232,6 +255,50 @@ def test_a_gzip_file_that_ends_early_gives_its_whole_lines(tmp_path):
     assert "ends early" in run.notices[0]
     path.write_bytes(b"no gzip at all")
     with pytest.raises(DataError, match="no intact gzip"):
+        find_runs(tmp_path, TASK)
+
+
+@pytest.mark.parametrize(("most", "fits"), [(1_000_000, False), (80_000_000, True)])
+def test_a_gzip_file_that_unpacks_to_more_than_is_stated_is_refused(
+    tmp_path, monkeypatch, most, fits
+):
+    path = write_run(tmp_path, "m", ROWS, zipped=True)
+    whole = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(whole + b" " * 60_000_000))
+    assert path.stat().st_size < 200_000
+    monkeypatch.setenv("LMEVAL_ADAPTIVE_MAX_UNPACKED", str(most))
+    if fits:
+        assert len(read_one(tmp_path).answers) == len(ROWS)
+    else:
+        tracemalloc.start()
+        with pytest.raises(DataError, match="unpacks to more than 1000000 bytes, from"):
+            find_runs(tmp_path, TASK)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000, "it was unpacked all the same"
+        tracemalloc.stop()
+
+
+def test_a_row_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_MOST_OF_A_ROW", 5_000_000)
+    path = write_run(tmp_path, "m", ROWS, zipped=True)
+    for start in (b"", b"[", b'["'):
+        path.write_bytes(gzip.compress(start + b"x" * 20_000_000))
+        with pytest.raises(DataError, match=r"a row of more than 4 MiB|no intact JSON"):
+            find_runs(tmp_path, TASK)
+
+
+def test_many_small_gzip_members_are_counted_together(tmp_path, monkeypatch):
+    path = write_run(tmp_path, "m", ROWS, zipped=True)
+    path.write_bytes(path.read_bytes() + gzip.compress(b" " * 1000) * 2000)
+    monkeypatch.setenv("LMEVAL_ADAPTIVE_MAX_UNPACKED", "1000000")
+    with pytest.raises(DataError, match="unpacks to more"):
+        find_runs(tmp_path, TASK)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "4GB", ""])
+def test_a_bound_that_is_no_number_is_named(tmp_path, monkeypatch, given):
+    write_run(tmp_path, "m", ROWS, zipped=True)
+    monkeypatch.setenv("LMEVAL_ADAPTIVE_MAX_UNPACKED", given)
+    with pytest.raises(UsageError, match="LMEVAL_ADAPTIVE_MAX_UNPACKED must be a whole number"):
         find_runs(tmp_path, TASK)
 
 

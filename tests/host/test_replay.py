@@ -27,6 +27,8 @@ from ..fixtures.logs import (  # noqa: TID252  a package of the tests alone
     write_run,
 )
 
+pytestmark = pytest.mark.contract
+
 SHARED = Path(__file__).parents[3] / "shared" / "lm_eval_logs"
 ROWS = [sample(doc_id, resps=[f"reply {doc_id}"]) for doc_id in range(5)]
 
@@ -269,6 +271,7 @@ def test_other_generation_settings_are_told_once(tmp_path, caplog):
     ("language", "model", "chat"),
     [("en", "meta-llama__Meta-Llama-3-8B", False), ("es", "google__gemma-2-9b-it", True)],
 )
+@pytest.mark.slow
 def test_a_real_run_is_reproduced_in_full(tmp_path, language, model, chat):
     register()
     write_tasks(tmp_path)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from importlib.metadata import EntryPoint
 
+import numpy as np
 import pytest
 import yaml
 
@@ -138,3 +141,102 @@ class TestDocumentMetrics:
 
 def length(cases, settings):
     return [float(len(case.answer)) for case in cases]
+
+
+class TestOddValues:
+    """What a metric gives for a document beside a number."""
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [(3, 3.0), (True, 1.0), ([0.5], 0.5), (np.float32(0.5), 0.5), (np.array([2]), 2.0)],
+    )
+    def test_numbers_and_lists_of_one(self, monkeypatch, given, expected):
+        assert self.score(monkeypatch, given) == {"odd": expected, "rougeL": 1.0}
+
+    def test_nothing_is_missing_with_a_reason(self, monkeypatch):
+        found = self.score(monkeypatch, None)
+        assert math.isnan(found["odd"])
+        assert "gives nothing" in found["odd"].reason
+        assert found["rougeL"] == 1.0
+
+    @pytest.mark.parametrize("given", [[(1, 2), (3, 4)], {"a": 1}, Counter("ab"), (1, 2), "x"])
+    def test_another_shape_does_the_others_no_harm(self, monkeypatch, given):
+        assert self.score(monkeypatch, given) == {"odd": given, "rougeL": 1.0}
+
+    def score(self, monkeypatch, given):
+        monkeypatch.setattr("tests.metrics.test_harness.length", lambda cases, settings: [given])
+        own = Metric("odd", "tests.metrics.test_harness:length")
+        return document_metrics(own, "rougeL", reference="n")({"n": "x"}, ["x"])
+
+    def test_too_few_values_are_one_line(self, monkeypatch):
+        monkeypatch.setattr("tests.metrics.test_harness.length", lambda cases, settings: [])
+        own = Metric("odd", "tests.metrics.test_harness:length")
+        with pytest.raises(TaskError, match="gave 0 values for 1 documents"):
+            document_metrics(own)({}, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("metadata: [1]", "must be a mapping of metric families"),
+        ("metadata: {metrics: {bertscore: roberta}}", "bertscore must be a mapping"),
+        ("metadata: {metrics: {", "cannot be read"),
+    ],
+)
+def test_wrong_settings_are_one_line(tmp_path, text, message):
+    path = tmp_path / "task.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TaskError, match=message) as caught:
+        document_metrics("bertscore_f1", reference="n", settings=path)({"n": "x"}, ["x"])
+    assert "\n" not in str(caught.value)
+
+
+def test_ranges_are_those_of_the_settings():
+    settings = {"judge": {"rubric": "x", "model": "m", "scale": [0, 4]}}
+    score = document_metrics("judge", "sentence_bleu", reference="n", settings=settings)
+    assert score.ranges() == {"judge": (0.0, 4.0), "sentence_bleu": (0.0, 100.0)}
+
+
+class TestPlugin:
+    """What entry points name: loaded as the harness's main branch loads them."""
+
+    @pytest.mark.parametrize("name", registrable())
+    def test_a_metric_s_entry_point_brings_direction_and_aggregation(self, name):
+        from lm_eval.api.registry import get_metric_aggregation, is_higher_better
+
+        target = f"lm_eval_adaptive.metrics.registry:{name}"
+        function = EntryPoint(name, target, "lm_eval.metrics").load()
+        assert f"{function.__module__}:{function.__qualname__}" == target
+        assert is_higher_better(name) is METRICS[name].higher_is_better
+        assert get_metric_aggregation(name)([1.0, 0.0]) == 0.5
+
+    def test_a_placeholder_of_ours_gives_way_and_another_s_stays(self, monkeypatch):
+        from lm_eval.api import registry as host
+
+        from lm_eval_adaptive.metrics import registry
+
+        made = []
+
+        def register_metric(**words):
+            made.append(words["metric"])
+            return lambda function: function
+
+        ours = EntryPoint("rougeL", "lm_eval_adaptive.metrics.registry:rougeL", "lm_eval.metrics")
+        other = EntryPoint("rouge1", "another.package:rouge1", "lm_eval.metrics")
+        taken = {"rougeL": ours, "rouge1": other, "rouge2": len}
+        monkeypatch.setattr(host, "metric_registry", taken)
+        monkeypatch.setattr(host, "register_metric", register_metric)
+        registry.register()
+        assert "rougeL" in made
+        assert not {"rouge1", "rouge2"} & set(made)
+
+    def test_filter_and_aggregation_by_name(self):
+        from lm_eval.api.registry import get_aggregation, get_filter
+
+        register()
+        found = get_filter("after_reasoning")().apply(
+            [["<think>a 3?</think> 4", "5"], ["<think>cut"], [None]], [{}, {}, {}]
+        )
+        assert found == [["4", "5"], [""], [None]]
+        assert get_aggregation("mean_of_scored")([1.0, math.nan, 0.0, None]) == 0.5
+        assert math.isnan(get_aggregation("mean_of_scored")([None]))

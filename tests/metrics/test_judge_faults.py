@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from lm_eval_adaptive.errors import ModelError, UsageError
 from lm_eval_adaptive.metrics import METRICS, Case, base, document_metrics, judge
-from lm_eval_adaptive.metrics.judging import reply, secrets
+from lm_eval_adaptive.metrics.judging import reply
 from lm_eval_adaptive.metrics.judging import server as asking
+from lm_eval_adaptive.redact import hide
 from tests.metrics import chat_server
 from tests.metrics.chat_server import said
 
@@ -427,13 +428,13 @@ class TestSecrets:
         ("text", "expected"),
         [
             ("tokenizer=gpt2,max_length=5", "tokenizer=gpt2,max_length=5"),
-            ('{"X-Auth": "a b c"}', '{"X-Auth": [hidden]}'),
+            ('{"X-Auth": "a b c"}', '{"X-Auth": "[hidden]"}'),
             ("hf_abcdefghij and AKIAABCDEFGHIJKLMNOP", "[hidden] and [hidden]"),
             ("the token limit: 5", "the token limit: 5"),
         ],
     )
     def test_forms(self, text, expected):
-        assert secrets.hide(text) == expected
+        assert hide(text) == expected
 
 
 class TestHarnessJudge:

@@ -268,6 +268,28 @@ def test_a_run_on_a_terminal_draws_the_table_and_ends_with_the_ranking(toy_bank,
     assert f"ranking_{toy.TASK}_" in shown
 
 
+def test_a_model_whose_server_is_away_is_shown_so_until_it_is_back(toy_bank, tmp_path):
+    console, drawings = screen(), {}
+
+    class Watching(Progress):
+        def __call__(self, contest, event):
+            super().__call__(contest, event)
+            for name, waiting in (("away", {"middle": "HTTP 503"}), ("back", {})):
+                if event == "round" and name not in drawings:
+                    contest.waiting.update(waiting)
+                    drawings[name] = drawn_on(screen(), self._draw())
+                    contest.waiting.clear()
+
+    def drawn_on(console, what):
+        console.print(what)
+        return console.file.getvalue()
+
+    run_toys(toy_bank, tmp_path, Watching(console))
+    assert re.search(r"middle.*server away", drawings["away"])
+    assert not re.search(r"(weak|strong).*server away", drawings["away"])
+    assert "server away" not in drawings["back"]
+
+
 def test_watching_a_run_changes_nothing_of_it(toy_bank, tmp_path):
     run_toys(toy_bank, tmp_path / "watched", Progress(screen()))
     candidates = make_candidates(toy.models(), "test")

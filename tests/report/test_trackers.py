@@ -65,6 +65,10 @@ class Run:
 
 @pytest.fixture
 def wandb(monkeypatch):
+    return stand_in_for_wandb(monkeypatch)
+
+
+def stand_in_for_wandb(monkeypatch):
     module = ModuleType("wandb")
     module.__version__, module.run, module.runs = "0.31.0", None, []
     module.Table, module.Artifact = Table, Artifact

@@ -112,6 +112,9 @@ def models(url, shares=(0.35, 0.6, 0.8), **extra):
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     pytest.importorskip("aiohttp")
+    from lm_eval_adaptive.host import served
+
+    monkeypatch.setattr(served, "PATIENCE", served.Patience(first_pause=0.05))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
@@ -146,9 +149,6 @@ def test_a_misbehaving_server_does_not_stop_a_run_or_lose_an_answer(
 
 
 def test_null_content_is_asked_again_alone_and_is_no_empty_answer(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import asking
-
-    monkeypatch.setattr(asking, "FIRST_PAUSE", 0.01)
     server = Faulty(lambda number: "null" if number == 1 else "")
     with server as url:
         found = simple_evaluate(
@@ -164,9 +164,6 @@ def test_null_content_is_asked_again_alone_and_is_no_empty_answer(toy_bank, tmp_
 
 
 def test_a_server_that_stays_down_is_set_aside_with_its_reason(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import asking
-
-    monkeypatch.setattr(asking.time, "sleep", lambda seconds: None)
     with Faulty(lambda number: "") as good, Faulty(lambda number: "500") as bad:
         entries = [*models(good, shares=(0.4, 0.8)), *models(bad, shares=(0.6,))]
         found = simple_evaluate(

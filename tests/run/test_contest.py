@@ -122,10 +122,29 @@ def test_what_one_metric_cannot_score_is_left_out_for_it_alone():
     )
     contest.close_round(plan, answers, {})
     first, second = contest.views
-    assert (first.excluded, second.excluded) == ({}, {lost: "high: b is nan"})
+    assert (first.excluded, second.excluded) == ({}, {}), "an answer failed, not the document"
+    row, item = NAMES.index("high"), second.item_of[lost]
+    assert second.state.missing[row, item]
+    assert not second.state.free[row, item], "it is not asked again"
+    assert not first.state.missing.any()
     assert np.isfinite(first.state.responses[:, first.item_of[lost]]).any()
-    assert np.isnan(second.state.responses[:, second.item_of[lost]]).all()
-    assert not second.state.available[second.item_of[lost]]
+    assert second.state.available[item], "the other model has a score of it"
+
+
+def test_what_fails_for_every_model_asked_is_left_out_for_all():
+    contest = two()
+    plan = contest.next()
+    answers = answered(contest, plan)
+    bad = plan[0].doc_ids[0]
+    for model in NAMES:
+        scores = {"a": score_of(model, bad), "b": score_of(model, bad, problem="b is nan")}
+        answers[model, bad] = answer(contest, model, bad, scores)
+    contest.close_round(plan, answers, {})
+    first, second = contest.views
+    assert (first.excluded, second.excluded) == ({}, {bad: "high: b is nan"})
+    item = second.item_of[bad]
+    assert not second.state.available[item]
+    assert not second.state.missing[:, item].any(), "it counts for nobody, as asked neither"
 
 
 def test_a_model_set_aside_is_asked_nothing_more():

@@ -42,6 +42,7 @@ def finished(toy_bank, tmp_path_factory):
     return run(toy_bank, folder, **RULES), folder
 
 
+@pytest.mark.contract
 def test_ranks_models_of_known_order_with_a_part_of_the_documents(finished):
     found, _ = finished
     ranking = found["ranking"][toy.TASK]
@@ -52,6 +53,7 @@ def test_ranks_models_of_known_order_with_a_part_of_the_documents(finished):
     assert [pair["verdict"] for pair in required] == ["a", "a"]
 
 
+@pytest.mark.contract
 def test_estimates_hold_the_full_scores_that_lm_eval_finds(finished):
     from lm_eval import simple_evaluate as stock
     from lm_eval.tasks import TaskManager
@@ -73,6 +75,7 @@ def test_estimates_hold_the_full_scores_that_lm_eval_finds(finished):
         assert entry["score_ci"][0] < entry["score"] < entry["score_ci"][1]
 
 
+@pytest.mark.contract
 def test_no_document_is_asked_twice_of_a_model(finished):
     found, folder = finished
     records = toy.journal(folder)
@@ -267,10 +270,10 @@ def test_when_all_models_fail_there_is_no_ranking(toy_bank, tmp_path):
 
 
 def test_a_model_that_answers_none_is_asked_again_and_set_aside(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import asking
+    from lm_eval_adaptive.host.stop import Stop
 
     pauses = []
-    monkeypatch.setattr(asking.time, "sleep", pauses.append)
+    monkeypatch.setattr(Stop, "sleep", lambda self, seconds: pauses.append(seconds))
     models = toy.models()
     models[0]["model_args"]["none"] = True
     ranking = run(toy_bank, tmp_path, models)["ranking"][toy.TASK]
@@ -512,12 +515,12 @@ def test_chat_template_and_system_instruction_reach_the_prompt(toy_bank, tmp_pat
 
 
 def test_repeats_are_asked_and_paid(toy_bank, tmp_path, monkeypatch):
-    from lm_eval_adaptive.run import loop as module
+    from lm_eval_adaptive.host import task as module
 
     load = module.load_tasks
 
-    def thrice(manager, name):
-        (task,) = load(manager, name)
+    def thrice(manager, names):
+        (task,) = load(manager, names)
         task.set_config("repeats", 3)
         return [task]
 

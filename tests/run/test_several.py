@@ -118,7 +118,8 @@ def test_it_ends_when_every_metric_is_settled(banks, tmp_path):
     assert [each["stop_reason"] for each in ranking["rankings"].values()] == ["decided"] * 2
     for each in ranking["rankings"].values():
         assert [pair["verdict"] for pair in each["pairs"]] in (["a"], ["b"])
-    one = run(banks, tmp_path / "one", metric="slot_coverage", items_per_model=10)
+    own = f"{toy.TASK}:slot_coverage"
+    one = run({own: banks[own]}, tmp_path / "one", metric="slot_coverage", items_per_model=10)
     assert one["ranking"][toy.TASK]["metric"] == "slot_coverage"
     assert "rankings" not in one["ranking"][toy.TASK]
 

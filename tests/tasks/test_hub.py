@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_adaptive.banks import hub
 from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address, parse_address
-from lm_eval_adaptive.cli import main as cli
+from lm_eval_adaptive.cli import listing as cli
 from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.errors import BankError
 

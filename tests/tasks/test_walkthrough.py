@@ -87,7 +87,7 @@ def run(block, work, home):
         env=env,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"

@@ -1,7 +1,9 @@
 """Reading the harness's own ``--log_samples`` output, whatever version wrote it.
 
-``files`` finds the samples files, ``samples`` reads their rows, ``results`` the results file beside
-them (same date), ``runs`` pairs both and gives each run a name, ``records`` says what comes out.
+``files`` finds the samples files, ``reading`` gives their rows one at a time whatever they are
+packed in, ``samples`` measures them, ``answers`` keeps them as columns, ``results`` reads the
+results file beside them (same date), ``runs`` pairs both and gives each run a name, many large
+files ``side_by_side``; ``records`` says what comes out, ``foreign`` names other programs' files.
 Reading refuses what cannot be understood and notes on each run what was left out. Runs become a
 score matrix in ``banks.log_scores``.
 """

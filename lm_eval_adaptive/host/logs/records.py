@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from lm_eval_adaptive.host.logs.answers import AnswerTable
+
 
 @dataclass(frozen=True)
 class LoggedRequest:
@@ -26,10 +28,10 @@ class LoggedAnswer:
 
     Attributes:
         doc_id: Position of the document in the task.
-        doc: The document.
-        content_hash: Hash of the document, whatever the order of its columns.
+        doc: The document, empty where the log has none.
+        content_hash: Hash of the document, whatever the order of its columns; "" without one.
         doc_hash: The harness's own hash, empty where the log has none.
-        prompt_hash: SHA-256 of the first prompt; computed where the log has none.
+        prompt_hash: SHA-256 of the first prompt; computed where the log has none, "" without one.
         target: The reference as text.
         requests: The requests, in order; one in nearly every generation task.
         filtered: The answers after the filter, as logged.
@@ -68,12 +70,16 @@ class TaskFacts:
         dataset_name: Its configuration, likewise.
         split: The split of the documents, likewise.
         adaptive: The task's ``metadata.adaptive`` block.
+        columns: The columns of a document that the task reads, None where that is not known.
+        aggregations: By metric, the name of its aggregation or the text of its function.
     """
 
     dataset_path: str = ""
     dataset_name: str = ""
     split: str = ""
     adaptive: Mapping[str, object] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
+    aggregations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,12 +103,14 @@ class LoggedRun:
         limit: The run's ``--limit``, or None.
         n_original: Documents in the task, None where unknown.
         n_effective: Documents the run was to answer, None where unknown.
-        answers: Sorted by ``doc_id``, then in the order of the filters.
+        answers: Sorted by ``doc_id``, then in the order of the filters; texts are read when asked
+            for.
         path: The samples file.
         results_path: The results file beside it, or None.
         sha256: Hash of the samples file's bytes.
         model_args: As logged.
         facts: What the task's configuration declares.
+        totals: The harness's own score of all answers by ``metric,filter``.
         partial: Why the run is incomplete, or None.
         notices: What was left out or could not be checked while reading, a line each.
     """
@@ -122,19 +130,20 @@ class LoggedRun:
     limit: float | None
     n_original: int | None
     n_effective: int | None
-    answers: list[LoggedAnswer]
+    answers: AnswerTable
     path: Path
     results_path: Path | None
     sha256: str
     model_args: str | Mapping[str, object]
     facts: TaskFacts
+    totals: Mapping[str, float]
     partial: str | None
     notices: list[str] = field(default_factory=list)
 
     @property
     def filters(self) -> tuple[str | None, ...]:
         """The filters of the answers, in the order in which they were applied."""
-        return tuple(dict.fromkeys(answer.filter for answer in self.answers))
+        return self.answers.filters
 
 
 def is_named(run: LoggedRun, name: str) -> bool:

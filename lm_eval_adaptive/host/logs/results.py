@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
+from lm_eval_adaptive.host.columns import columns_read
+from lm_eval_adaptive.host.logs.files import SamplesFile, stem_of
 from lm_eval_adaptive.host.logs.records import TaskFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from lm_eval_adaptive.host.logs.files import SamplesFile
 
 # The order in which the harness looks for a model's name in its arguments.
 _NAME_ARGUMENTS = ("peft", "delta", "pretrained", "model", "path", "engine")
@@ -42,6 +42,7 @@ class RunResults:
         n_effective: Documents the run was to answer.
         filters: Names of the filters in the order in which they were applied, where known.
         facts: What the task's configuration declares.
+        totals: The harness's own score of all answers by ``metric,filter``.
     """
 
     path: Path | None
@@ -60,6 +61,7 @@ class RunResults:
     n_effective: int | None
     filters: tuple[str, ...]
     facts: TaskFacts
+    totals: Mapping[str, float]
 
 
 def read_results(entry: SamplesFile) -> RunResults:
@@ -92,25 +94,38 @@ def read_results(entry: SamplesFile) -> RunResults:
         n_effective=counts.get("effective"),
         filters=_filters(config, _part(results, "results", task)),
         facts=_facts(config),
+        totals={
+            key: float(value)
+            for key, value in _part(results, "results", task).items()
+            if "," in key and isinstance(value, int | float)
+        },
     )
 
 
+def knows_task(entry: SamplesFile) -> bool:
+    """Whether there are results of the samples, with the entry's task among them."""
+    path, results = _results_beside(entry)
+    return path is not None and _knows_task(results, entry.task)
+
+
 def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
-    folder = entry.path.parent
-    if entry.date:
-        candidates = sorted(
-            other
-            for other in folder.glob(f"*_{entry.date}.json")
-            if not other.name.startswith("samples_")
-        )
-    else:
-        candidates = [folder / "results.json"] if (folder / "results.json").is_file() else []
+    """The results of the run, beside the samples or in one of the two folders above."""
+    folders = [entry.path.parent, *entry.path.resolve().parent.parents[:2]]
+    pattern = f"*_{entry.date}.json" if entry.date else "results.json"
+    candidates = [
+        path
+        for folder in folders
+        for path in sorted(folder.glob(pattern))
+        if not path.name.startswith("samples_") and path.is_file()
+    ]
     for path in candidates:
         try:
             results = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: is no intact results file ({error})") from error
         if not isinstance(results, dict) or "results" not in results:
+            continue
+        if path.parent != entry.path.parent and not _knows_task(results, entry.task):
             continue
         if not entry.date:
             # Before 0.4.3 each run overwrote results.json; it counts only for its own samples.
@@ -119,6 +134,10 @@ def _results_beside(entry: SamplesFile) -> tuple[Path | None, dict[str, Any]]:
                 continue
         return path, results
     return None, {}
+
+
+def _knows_task(results: Mapping[str, Any], task: str | None) -> bool:
+    return task is None or task in _part(results, "results") or task in _part(results, "configs")
 
 
 def _part(results: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -130,12 +149,14 @@ def _part(results: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _task_of_old_file(path: Path, results: Mapping[str, Any]) -> str:
-    stem = re.sub(r"\.jsonl?(\.gz)?$", "", path.name)
+    stem = stem_of(path)
     fits = [name for name in _part(results, "configs") if stem.endswith(f"_{name}")]
     return max(fits, key=len) if fits else stem.rpartition("_")[2]
 
 
 def _model_name(entry: SamplesFile, task: str, results: Mapping[str, Any]) -> str:
+    if entry.model:
+        return entry.model
     if results.get("model_name"):
         return str(results["model_name"])
     args = (results.get("config") or {}).get("model_args") or ""
@@ -146,7 +167,7 @@ def _model_name(entry: SamplesFile, task: str, results: Mapping[str, Any]) -> st
             return str(args[key])
     if entry.date:
         return entry.path.parent.name
-    return re.sub(r"\.jsonl?(\.gz)?$", "", entry.path.name).removesuffix(f"_{task}")
+    return stem_of(entry.path).removesuffix(f"_{task}")
 
 
 def _few_shot(config: Mapping[str, Any], run: Mapping[str, Any], n_shot: int) -> dict[str, object]:
@@ -195,4 +216,10 @@ def _facts(config: Mapping[str, Any]) -> TaskFacts:
         dataset_name=str(config.get("dataset_name") or ""),
         split=str(config.get("test_split") or config.get("validation_split") or ""),
         adaptive=metadata.get("adaptive") or {},
+        columns=columns_read(config),
+        aggregations={
+            str(entry.get("metric")): str(entry["aggregation"])
+            for entry in config.get("metric_list") or []
+            if isinstance(entry, dict) and entry.get("aggregation") is not None
+        },
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import UsageError
-from lm_eval_adaptive.metrics.judging.secrets import hide
+from lm_eval_adaptive.redact import hide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import AdaptiveError, ModelError, UsageError
 from lm_eval_adaptive.metrics.judging.reply import Reply
-from lm_eval_adaptive.metrics.judging.secrets import hide
+from lm_eval_adaptive.redact import hide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

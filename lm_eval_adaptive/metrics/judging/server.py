@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from lm_eval_adaptive.errors import ModelError, UsageError
 from lm_eval_adaptive.metrics.base import note
 from lm_eval_adaptive.metrics.judging.reply import Reply, UnansweredError
-from lm_eval_adaptive.metrics.judging.secrets import hide, without
+from lm_eval_adaptive.redact import hide, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

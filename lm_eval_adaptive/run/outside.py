@@ -1,0 +1,62 @@
+"""Scores outside the metric's range: when they are too many to be clipped in silence.
+
+This module owns the share that is taken for rounding and odd answers, and the refusal beyond it; it
+imports the contest. A range that is wrong makes every number of a ranking wrong, so the run stops
+asking; its journal keeps what was answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.host.scoring import OPEN_ENDED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lm_eval_adaptive.run.contest import Contest, View
+
+SHARE = 0.01
+# Fewer than these do not stop a run that is going on; at its end the share alone counts.
+FEW = 3
+
+
+def refuse_outside(contest: Contest, folder: Path, *, over: bool) -> None:
+    """Refuse to go on where too many scores lie outside the range, unless the user said ``--clip``.
+
+    Args:
+        contest: The contest, after a round.
+        folder: The run's folder.
+        over: Whether nothing more will be asked.
+
+    Raises:
+        UsageError: Too many do; the message has the counts.
+    """
+    for view in contest.views:
+        terms = view.terms
+        if terms.options.clip or terms.metric in OPEN_ENDED:  # without an end there, range is usual
+            continue
+        count, scored = _counts(view)
+        if count > SHARE * scored and (over or count >= FEW):
+            raise UsageError(_refusal(view, count, scored, folder))
+
+
+def _counts(view: View) -> tuple[int, int]:
+    scored = [each for each in view.scores if each.raw_score is not None]
+    return sum(each.clipped for each in scored), len(scored)
+
+
+def _refusal(view: View, count: int, scored: int, folder: Path) -> str:
+    terms = view.terms
+    raw = [each.raw_score for each in view.scores if each.clipped and each.raw_score is not None]
+    if terms.bank is None:
+        mend = "start a new run with the metric's true --range LO,HI"
+    else:
+        mend = "calibrate a bank with the metric's true --range LO,HI"
+    return (
+        f"{count} of {scored} scores of {terms.metric} lie outside its range "
+        f"[{terms.scale.lo:g}, {terms.scale.hi:g}] ({min(raw):g} to {max(raw):g}): nothing said by "
+        f"them would be true; all answers are in {folder}: {mend}, or go on with --resume {folder} "
+        "--clip, which counts them as the ends of the range"
+    )
