@@ -280,10 +280,11 @@ def _add_rules(own: argparse._ArgumentGroup) -> None:
     )
     own.add_argument(
         "--sampler",
-        choices=("auto", "fisher", "static", "random"),
+        choices=("auto", "draw", "fisher", "static", "random"),
         default=quiet,
-        help="How items are chosen; auto is the bank's own choice, fisher unless calibration found "
-        "that random shared items order models better (default: auto)",
+        help="How items are chosen: drawn by their worth, those of most worth (fisher), by "
+        "item-rest correlation (static) or at random; auto draws, unless calibration found that "
+        "random shared items order models better, and takes fisher under paper-1pl (default: auto)",
     )
     own.add_argument(
         "--response_model",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.response import ResponseModelName
 
 SCHEMA = 1
-SELECTORS = ("fisher", "random")
+SELECTORS = ("draw", "fisher", "random")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ class BankInfo:
         split: The split the documents come from.
         num_fewshot: Few-shot examples in the calibration prompts, None when not known.
         correction: Cross-validated correction of the confidence; None when there is none.
-        selector: How items are chosen where the user does not say: ``fisher`` or ``random``.
+        selector: How items are chosen where the user does not say: ``draw``, ``random``, or
+            ``fisher`` under ``paper-1pl`` and in banks of the first versions.
         provenance: What made it, from which files; None when that was not told.
         clipped: Share of calibration scores outside the range.
         licence: A note on what the scores were made from.

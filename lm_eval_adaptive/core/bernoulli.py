@@ -16,10 +16,12 @@ from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.forecast import FASTEST
 from lm_eval_adaptive.core.response import expected_score, information, variance
 from lm_eval_adaptive.core.widening import (
+    BINARY_PAIR,
+    BINARY_PAIR_L,
+    BINARY_SCALE,
+    BINARY_SCALE_L,
     INTERVAL_DF,
     PAIR_DF,
-    SCALE,
-    SCALE_L,
     log_length,
     pair_factor,
 )
@@ -48,9 +50,10 @@ class BernoulliPosterior:
         parameters: The response model's global parameters, as calibration returned them.
     """
 
-    shared = False
+    shared = True
     ranks_by_score = True
     one_at_a_time = False
+    draws = True
     plans_warm_up = False
     gives_up = False
     least_round = 1
@@ -106,7 +109,7 @@ class BernoulliPosterior:
             chance = weights[row] @ self._open_sum(1, asked) / n**2
             score_se[row] = np.sqrt(spread + chance)
         answered = np.isfinite(responses).sum(axis=1)
-        wider = np.exp(SCALE + SCALE_L * log_length(answered))
+        wider = np.exp(BINARY_SCALE + BINARY_SCALE_L * log_length(answered))
         own = score_se**2
         return Estimates(
             theta,
@@ -115,7 +118,8 @@ class BernoulliPosterior:
             np.diag(own * wider),
             score,
             np.diag(own),
-            pair_var=pair_factor(answered) * (own[:, None] + own[None, :]),
+            pair_var=pair_factor(answered, BINARY_PAIR, BINARY_PAIR_L)
+            * (own[:, None] + own[None, :]),
             interval_df=INTERVAL_DF,
             pair_df=PAIR_DF,
             grid=self.grid,

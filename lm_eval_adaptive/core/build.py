@@ -16,10 +16,10 @@ from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
 from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
 from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS
-from lm_eval_adaptive.core.holdout import hold_out, tested_together
+from lm_eval_adaptive.core.holdout import MAX_GROUP, groups, hold_out, tested_together
 from lm_eval_adaptive.core.methods import learned
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
-from lm_eval_adaptive.core.sampler import choose_apart
+from lm_eval_adaptive.core.sampler import WeightedDraw, choose_shared
 from lm_eval_adaptive.core.scale import ScoreScale
 from lm_eval_adaptive.errors import DataError, UsageError
 
@@ -40,8 +40,9 @@ def choose_response_model(scores: FloatArray) -> tuple[ResponseModelName, str]:
     """The response model that ``auto`` stands for, and why: from the calibration scores alone.
 
     Continuous scores take ``robust-2pl``. Scores of 0 and 1 take whichever of ``bernoulli-2pl``
-    and ``robust-2pl`` estimates held-out calibration models better from 40 items each; with fewer
-    than 8 models, which are too few to compare by, ``bernoulli-2pl``.
+    and ``robust-2pl`` estimates held-out calibration models better from 40 items each, random ones
+    and the best and the worst third; with fewer than 8 models, which are too few to compare by,
+    ``bernoulli-2pl``.
 
     Args:
         scores: Shape (C, n), in [0, 1], NaN where not asked.
@@ -78,16 +79,15 @@ def held_out_errors(scores: FloatArray) -> dict[ResponseModelName, float]:
         return {}
     at = held.length == (40 if (held.length == 40).any() else held.length.max())
     robust = float(np.sqrt(((held.estimate - held.truth)[at] ** 2).mean()))
-    rng = np.random.default_rng(0)
     off: list[float] = []
-    for group in np.array_split(rng.permutation(len(scores)), min(len(scores) // 2, 6)):
-        kept = np.setdiff1d(np.arange(len(scores)), group)
+    for group in groups(scores, np.random.default_rng(0)):
+        kept = np.setdiff1d(np.arange(len(scores)), group.rows)
         seen = np.isfinite(scores[kept]).any(axis=0)
         try:
             fit = calibrate_items(scores[kept][:, seen], "bernoulli-2pl")
         except DataError:  # those kept do not differ; the held-out ones did
             continue
-        for tested in tested_together(scores[:, seen], group):
+        for tested in tested_together(scores[:, seen], group.rows[:MAX_GROUP]):
             truth = scores[tested][:, seen]
             has: NDArray[np.bool_] = np.asarray(np.isfinite(truth).all(axis=0))
             off += _bernoulli_errors(fit, has, truth[:, has])
@@ -105,8 +105,9 @@ def _bernoulli_errors(fit: Calibration, has: NDArray[np.bool_], truth: FloatArra
         worth = posterior.worth(posterior.estimate(responses))
         free = np.isnan(responses) & fit.kept[has]
         wanted = dict.fromkeys(range(len(truth)), length // 4)
-        for row, chosen in choose_apart(wanted, worth, free, None).items():
-            responses[row, chosen] = truth[row, chosen]
+        for row, chosen in choose_shared(wanted, worth, free, None, WeightedDraw(0)).items():
+            items = [each.item for each in chosen]
+            responses[row, items] = truth[row, items]
     return [float(each) for each in posterior.estimate(responses).score - truth.mean(axis=1)]
 
 

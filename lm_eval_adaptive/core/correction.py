@@ -55,6 +55,11 @@ class Correction:
         lengths: How well held-out models were estimated, by items asked.
         slopes: What is kept of the slopes' differences, by view, where random items are to be
             asked; None where informative ones are.
+        far_again: Share of the slopes' differences that the best and the worst third show again,
+            held out, by view.
+        overdispersion: How much larger the test of agreement's F statistic is for held-out models
+            than is usual.
+        kinds: How many models of different kinds these count for; 0 where it was not learned.
     """
 
     log_scale: float
@@ -65,6 +70,9 @@ class Correction:
     slopes_again: tuple[float, float] = (1.0, 1.0)
     lengths: Mapping[int, HeldOutErrors] = field(default_factory=dict)
     slopes: tuple[float, float] | None = None
+    far_again: tuple[float, float] = (1.0, 1.0)
+    overdispersion: float = 1.0
+    kinds: float = 0.0
 
 
 def correction_to_json(correction: Correction | None) -> dict[str, Json]:
@@ -88,6 +96,9 @@ def correction_to_json(correction: Correction | None) -> dict[str, Json]:
         "models": correction.models,
         "order_gain": correction.order_gain,
         "slopes_again": list(correction.slopes_again),
+        "far_again": list(correction.far_again),
+        "overdispersion": correction.overdispersion,
+        "kinds": correction.kinds,
     }
     if correction.slopes is not None:
         found["slopes"] = list(correction.slopes)
@@ -123,6 +134,9 @@ def correction_from_fields(fields: Fields) -> Correction | None:
             for name, each in fields.object("lengths").named_objects()
         },
         slopes=fields.two_numbers("slopes") if "slopes" in fields else None,
+        far_again=(fields.two_numbers("far_again") if "far_again" in fields else usual.far_again),
+        overdispersion=fields.number("overdispersion", usual.overdispersion),
+        kinds=fields.number("kinds", usual.kinds),
     )
 
 

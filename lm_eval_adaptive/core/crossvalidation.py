@@ -15,6 +15,7 @@ from scipy.special import gammaln
 
 from lm_eval_adaptive.core.correction import Correction, HeldOutErrors
 from lm_eval_adaptive.core.holdout import hold_out
+from lm_eval_adaptive.core.siblings import effective_number
 from lm_eval_adaptive.core.widening import (
     FEW,
     INTERVAL_DF,
@@ -68,6 +69,7 @@ def cross_validated_correction(
     if not len(held.length):
         return None
     gain, again = held.order_gain, held.slopes_again
+    held_far, overdispersion = held.far_again, held.overdispersion
     shares = None
     if gain < LEAST_GAIN and float(np.mean(np.clip(again, 0.0, 1.0))) < LEAST_AGAIN:
         first, second = (float(np.clip(share, LEAST_SHARE, 1.0)) for share in again)
@@ -86,6 +88,9 @@ def cross_validated_correction(
         slopes_again=again,
         lengths={int(asked): _errors_at(held, asked, half) for asked in np.unique(held.length)},
         slopes=shares,
+        far_again=held_far,
+        overdispersion=overdispersion,
+        kinds=effective_number(scores),
     )
 
 
@@ -93,11 +98,11 @@ def _widened(held: HeldOut) -> FloatArray:
     """Variances of held-out models' errors before the bank's own factor."""
     length = np.log(held.length / 20.0)
     open_share = 1.0 - held.length / held.items
-    extra = score_extra(held.estimate - held.mean, held.views_apart, held.plain_apart, length)
-    base = np.exp(SCALE + SCALE_L * length) * held.variance + extra * open_share
-    return np.asarray(
-        base * np.exp(FEW * np.array([lack_of_models(int(each)) for each in held.models]))
+    extra = score_extra(
+        held.estimate - held.mean, held.views_apart, held.plain_apart, held.level_apart
     )
+    base = np.exp(SCALE + SCALE_L * length) * held.variance + extra * open_share
+    return np.asarray(base * np.exp(FEW * np.array([lack_of_models(each) for each in held.kinds])))
 
 
 def _log_scale(error: FloatArray, variance: FloatArray) -> float:
@@ -147,11 +152,12 @@ def corrected(bank: ItemBank) -> ItemBank:
 def _selector(correction: Correction | None) -> tuple[str, str]:
     """How items are to be chosen, and why: a line for the bank's notices."""
     if correction is None:
-        return "fisher", f"{SELECTOR_NOTE} fisher: there are too few models or items to compare by"
+        return "draw", f"{SELECTOR_NOTE} draw: there are too few models or items to compare by"
     gain, again = correction.order_gain, np.clip(correction.slopes_again, 0.0, 1.0).mean()
-    name = "fisher" if correction.slopes is None else "random"
+    far = np.clip(correction.far_again, 0.0, 1.0).mean()
+    name = "draw" if correction.slopes is None else "random"
     return name, (
         f"{SELECTOR_NOTE} {name}: informative items order held-out models by {gain:+.3f} tau "
         f"against random shared ones, and {100.0 * again:.0f} % of what slopes differ by was found "
-        "again"
+        f"again, {100.0 * far:.0f} % of it by the best and the worst third"
     )

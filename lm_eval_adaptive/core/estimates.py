@@ -15,6 +15,7 @@ from scipy.special import stdtrit
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.core.agreement import Agreement
     from lm_eval_adaptive.core.joint import Latent
 
     FloatArray = NDArray[np.float64]
@@ -44,6 +45,9 @@ class Estimates:
             those of ``interval_df``.
         within: Confidence that two scores differ by less than the margin of equivalence, shape
             (m, m), where it is not that of ``score_cov``.
+        outside: How far each score lies outside the calibration models' range, shape (m,), in
+            standard deviations of their scores, above positive; None where there is no bank.
+        agreement: Whether the models bear the bank out; None where it cannot be told.
     """
 
     theta: FloatArray
@@ -61,6 +65,8 @@ class Estimates:
     latents: tuple[Latent, ...] = ()
     half_interval: FloatArray | None = None
     within: FloatArray | None = None
+    outside: FloatArray | None = None
+    agreement: Agreement | None = None
 
     @property
     def score_se(self) -> FloatArray:
@@ -95,4 +101,5 @@ class Estimates:
             level_cov=self.level_cov[np.ix_(rows, rows)],
             pair_var=square(self.pair_var),
             within=square(self.within),
+            outside=None if self.outside is None else self.outside[rows],
         )

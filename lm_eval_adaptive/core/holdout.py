@@ -2,8 +2,8 @@
 
 This module owns what can be learned of a bank by leaving some of its models out: how far estimates
 are off, whether informative items order models better than random ones, and whether slopes are
-found again. It imports numpy, the fits, the views, the pooled estimate and the choice of
-items.
+found again. It imports numpy, the fits, the views, the pooled estimate, the choice of items and
+the models' kinds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.core.calibration import calibrate_items
+from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items, completed_means
 from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.pooled import pool
-from lm_eval_adaptive.core.sampler import choose_shared
+from lm_eval_adaptive.core.sampler import WeightedDraw, choose_shared
+from lm_eval_adaptive.core.siblings import effective_number, families
 from lm_eval_adaptive.core.views import drawn, fit_views
 from lm_eval_adaptive.errors import DataError
 
@@ -30,15 +31,57 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 LENGTHS = (10, 20, 40, 80)
-REPEATS = 2
 GROUP = 4
 # With very many calibration models, folds and groups are bounded: the rest adds nothing.
 MAX_FOLDS = 6
 MAX_GROUP = 8
+# Fewer than this leave no third to extrapolate from.
+LEAST_FOR_THIRDS = 9
 # Orders are compared over tests of at most so many items, with so many draws of random ones.
 GAIN_LENGTHS, GAIN_DRAWS = 40, 20
 # A group of held-out models that lie further apart, sum of squares of theta, counts no more.
 MOST_APART = 8.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Calibration models that are held out together.
+
+    Attributes:
+        rows: Their rows in the bank's scores.
+        far: Whether they are unlike those that are kept: the best or the worst third.
+    """
+
+    rows: NDArray[np.intp]
+    far: bool
+
+
+def groups(
+    scores: FloatArray, rng: np.random.Generator, levels: FloatArray | None = None
+) -> list[Group]:
+    """Who is held out: random groups, siblings together, and the best and the worst third.
+
+    Random groups show how a bank does for models of its own kind, thirds how it does beyond their
+    range.
+
+    Args:
+        scores: Calibration scores, shape (C, n), NaN where not asked.
+        rng: Shuffles the models.
+        levels: Mean scores of models whose items were chosen for them, shape (C,), NaN for others.
+    """
+    models = len(scores)
+    folds = int(np.clip(round(models / GROUP), 2, MAX_FOLDS))
+    kinds = families(scores)
+    found = [
+        Group(np.concatenate([kinds[kind] for kind in part]), far=False)
+        for part in np.array_split(rng.permutation(len(kinds)), min(folds, len(kinds)))
+    ]
+    if models >= LEAST_FOR_THIRDS:
+        means, _ = completed_means(scores, levels)
+        order = np.argsort(means, kind="stable")
+        third = models // 3
+        found += [Group(np.asarray(rows), far=True) for rows in (order[:third], order[-third:])]
+    return [group for group in found if models - len(group.rows) >= MIN_MODELS]
 
 
 @dataclass(frozen=True)
@@ -53,13 +96,19 @@ class HeldOut:
         variance: Posterior variance of the estimate, not widened.
         views_apart: Difference of the two views.
         plain_apart: Difference of their mean and the estimate from plain means.
+        level_apart: Difference of the group's mean score and the same by regression.
         mean: Mean full score of the models that calibrated.
-        models: How many calibrated.
+        kinds: How many models of different kinds calibrated.
         misfit: Mean squared standardised residual of the answers.
-        order_gain: How much better tests order held-out models than as many random shared items
-            do, a difference of rank correlations (Kendall); 0 where no two were tested together.
-        slopes_again: What share of the slopes' differences between items the held-out models show
-            again, under each view; 1 where it is not known.
+        far: 1 where the model belonged to a group unlike those that calibrated, else 0.
+        order_gain: How much better tests order models of random groups than as many random shared
+            items do, a difference of rank correlations (Kendall); 0 where no two were tested
+            together.
+        slopes_again: What share of the slopes' differences between items the models of random
+            groups show again, under each view; 1 where it is not known.
+        far_again: The same of the best and the worst third.
+        overdispersion: Mean F statistic of the test of agreement in random groups, over what is
+            usual.
     """
 
     length: FloatArray
@@ -69,11 +118,20 @@ class HeldOut:
     variance: FloatArray
     views_apart: FloatArray
     plain_apart: FloatArray
+    level_apart: FloatArray
     mean: FloatArray
-    models: FloatArray
+    kinds: FloatArray
     misfit: FloatArray
+    far: FloatArray
     order_gain: float
     slopes_again: tuple[float, float]
+    far_again: tuple[float, float]
+    overdispersion: float
+
+
+# Groups' F statistics of which one counts as much as the usual value of all banks.
+USUAL_GROUPS = 4.0
+LEAST_OVERDISPERSION, MOST_OVERDISPERSION = 0.4, 4.0
 
 
 def hold_out(
@@ -98,60 +156,60 @@ def hold_out(
         A record per held-out model and test length.
     """
     rng, draws = np.random.default_rng(seed), np.random.default_rng(seed + 1)
-    models = len(scores)
     rows: list[tuple[float, ...]] = []
     gains: list[float] = []
-    again = np.zeros((2, 2))
-    for _ in range(REPEATS):
-        folds = int(np.clip(round(models / GROUP), 2, MAX_FOLDS))
-        for group in np.array_split(rng.permutation(models), folds):
-            kept = np.setdiff1d(np.arange(models), group)
-            seen = np.isfinite(scores[kept]).any(axis=0)
-            calibration = scores[kept][:, seen]
-            known = None if levels is None else levels[kept]
-            try:
-                fit = calibrate_items(calibration, "robust-2pl", known)
-            except DataError:  # those kept do not differ; the held-out ones did
-                continue
-            views = fit_views(calibration, fit.theta, fit.items, known)
-            whole = group if levels is None else group[np.isnan(levels[group])]
-            for tested in tested_together(scores[:, seen], whole[:MAX_GROUP]):
-                has = np.flatnonzero(np.isfinite(scores[tested][:, seen]).all(axis=0))
-                part = drawn((views[0].take(has), views[1].take(has)), shares)
-                truth = scores[tested][:, seen][:, has]
-                order = draws.permutation(len(has)) if shares is not None else None
-                found = _one_group(part, fit.mean_score, truth, order)
-                rows += found
-                if len(tested) > 1 and shares is None:
+    ratios: list[float] = []
+    again = np.zeros((2, 2, 2))  # by kind of group, view, and part of the ratio
+    for place, group in enumerate(groups(scores, rng, levels)):
+        kept = np.setdiff1d(np.arange(len(scores)), group.rows)
+        seen = np.isfinite(scores[kept]).any(axis=0)
+        calibration = scores[kept][:, seen]
+        known = None if levels is None else levels[kept]
+        try:
+            fit = calibrate_items(calibration, "robust-2pl", known)
+        except DataError:  # those kept do not differ; the held-out ones did
+            continue
+        views = fit_views(calibration, fit.theta, fit.items, known)
+        kinds = effective_number(calibration)
+        whole = group.rows if levels is None else group.rows[np.isnan(levels[group.rows])]
+        for tested in tested_together(scores[:, seen], rng.permutation(whole)[:MAX_GROUP]):
+            has = np.flatnonzero(np.isfinite(scores[tested][:, seen]).all(axis=0))
+            part = drawn((views[0].take(has), views[1].take(has)), shares)
+            truth = scores[tested][:, seen][:, has]
+            order = draws.permutation(len(has)) if shares is not None else None
+            found, told = _one_group(part, fit.mean_score, truth, order, seed + place)
+            rows += [(*each, kinds, float(group.far)) for each in found]
+            if len(tested) > 1 and shares is None:
+                again[int(group.far)] += _slopes_again(part, fit.mean_score, truth)
+                if not group.far:
                     gains.append(_order_gain(found, truth, draws))
-                    again += _slopes_again(part, fit.mean_score, truth)
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 10).T
-    ratio = [float(part / whole) if whole > 0.0 else 1.0 for part, whole in again]
-    (
-        length,
-        items,
-        estimate,
-        known_score,
-        variance,
-        views_apart,
-        plain_apart,
-        means,
-        kept_models,
-        fits,
-    ) = columns
+                    ratios += told
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 12).T
+    share = [
+        [float(part / whole) if whole > 0.0 else 1.0 for part, whole in by_view]
+        for by_view in again
+    ]
+    usual = (sum(ratios) + USUAL_GROUPS) / (len(ratios) + USUAL_GROUPS)
+    names = (
+        "length",
+        "items",
+        "estimate",
+        "truth",
+        "variance",
+        "views_apart",
+        "plain_apart",
+        "level_apart",
+        "mean",
+        "misfit",
+        "kinds",
+        "far",
+    )
     return HeldOut(
-        length=length,
-        items=items,
-        estimate=estimate,
-        truth=known_score,
-        variance=variance,
-        views_apart=views_apart,
-        plain_apart=plain_apart,
-        mean=means,
-        models=kept_models,
-        misfit=fits,
+        **dict(zip(names, columns, strict=True)),
         order_gain=float(np.mean(gains)) if gains else 0.0,
-        slopes_again=(ratio[0], ratio[1]),
+        slopes_again=(share[0][0], share[0][1]),
+        far_again=(share[1][0], share[1][1]),
+        overdispersion=float(np.clip(usual, LEAST_OVERDISPERSION, MOST_OVERDISPERSION)),
     )
 
 
@@ -212,32 +270,42 @@ def _one_group(
     calibrated: FloatArray,
     truth: FloatArray,
     order: NDArray[np.intp] | None,
-) -> list[tuple[float, ...]]:
-    """Records of one group's test, by informative items or in a given order of all items."""
+    seed: int,
+) -> tuple[list[tuple[float, ...]], list[float]]:
+    """Records of one group's test, by drawn items or in a given order of all items.
+
+    Returns:
+        A record per model and length, and the ratios of the test of agreement.
+    """
     m, n = truth.shape
     responses = np.full((m, n), np.nan)
     found = pool(views, responses)
     asked = 0
     rows: list[tuple[float, ...]] = []
+    ratios: list[float] = []
     for length in (length for length in LENGTHS if length < n):
         if order is None:
             # Chosen in blocks: the worth of items hardly depends on the answers.
             wanted = dict.fromkeys(range(m), length - asked)
-            chosen = choose_shared(wanted, Prospects(found.latents), np.isnan(responses), None)[0]
+            worth, free = Prospects(found.latents), np.isnan(responses)
+            taken = choose_shared(wanted, worth, free, None, WeightedDraw(seed))[0]
+            chosen = [each.item for each in taken]
         else:
             chosen = [int(item) for item in order[asked:length]]
         responses[:, chosen] = truth[:, chosen]
         asked = length
         found = pool(views, responses)
+        if found.agreement is not None and length > LENGTHS[0]:
+            ratios.append(found.agreement.ratio)
         columns = (
             found.score,
             truth.mean(axis=1),
             np.diag(found.cov),
             found.views_apart,
             found.plain_apart,
+            np.full(m, found.level_apart),
             np.full(m, calibrated.mean()),
-            np.full(m, len(calibrated)),
             found.misfit,
         )
         rows += [(length, n, *each) for each in zip(*columns, strict=True)]
-    return rows
+    return rows, ratios

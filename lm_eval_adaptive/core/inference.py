@@ -47,6 +47,8 @@ class Inference(Protocol):
         shared: Models are asked the same items where they can be.
         ranks_by_score: The ranking compares full-benchmark scores; else abilities.
         one_at_a_time: A round asks one model, as the published method does.
+        draws: Items are drawn by their worth where the user does not say how to choose them; else
+            those of greatest worth are taken, as the published method does.
         plans_warm_up: The best first items are known before any answer, so the warm-up needs no
             more rounds than one.
         gives_up: Pairs that have hardly a chance of being decided may be given up: predictions are
@@ -61,6 +63,8 @@ class Inference(Protocol):
     def ranks_by_score(self) -> bool: ...  # noqa: D102
     @property
     def one_at_a_time(self) -> bool: ...  # noqa: D102
+    @property
+    def draws(self) -> bool: ...  # noqa: D102
     @property
     def plans_warm_up(self) -> bool: ...  # noqa: D102
     @property

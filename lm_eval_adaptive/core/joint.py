@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.core.views import PRIOR_SD
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,11 +25,14 @@ if TYPE_CHECKING:
 
 # Passes of Gauss-Newton; the linear view needs them only for its factors' uncertain loadings and
 # for the weights of surprising answers.
-PASSES = 5
+PASSES = 7
 # Degrees of freedom of an answer's error: one that surprises pulls less than its distance.
 STUDENT_DF = 8.0
-# Logistic abilities are held within these, standardised; beyond them curves are flat.
-THETA_BOUND = 4.5
+# Logistic abilities are held within these, standardised, far out where all curves are flat; and
+# move by so much a pass, since a curve bends over a unit or so.
+THETA_BOUND, THETA_STEP = 15.0, 1.5
+# Before anything is known, loadings' uncertainty is counted as for factor scores of this variance.
+FIRST_VARIANCE = 4.0
 # Added variance that takes a model out of an item it was not asked.
 _NOT_ASKED = 1e6
 
@@ -52,6 +53,24 @@ class Latent:
     cov: FloatArray
     curve: Curve
 
+    def without_offsets(self) -> Latent:
+        """The posterior given that there are no offsets; itself where there are none.
+
+        What offsets leave open is mostly common to the ranked models, so it is nothing that items
+        should be chosen for.
+        """
+        offsets, q = len(self.view.offset_own), self.mean.shape[1]
+        if not offsets:
+            return self
+        kept = (np.arange(len(self.cov)) % q) < q - offsets
+        given = np.linalg.inv(np.linalg.inv(self.cov)[np.ix_(kept, kept)])
+        return Latent(
+            self.view.without_offsets(),
+            self.mean[:, : q - offsets],
+            np.asarray(given, dtype=np.float64),
+            self.curve,
+        )
+
     def own_cov(self, model: int) -> FloatArray:
         """Covariance of one model's latent values, shape (q, q)."""
         q = self.mean.shape[1]
@@ -63,10 +82,10 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
 
     Scores of the models asked item i have mean mu_i(theta) + f' w_i and covariance
     s_i^2 (I + sum_k f_ak f_bk c_ik) + grad_a' Sigma_i grad_b: noise, uncertain loadings, and the
-    calibration error of the item's curve, which is common to the models. Priors: theta and factor
-    scores N(0, PRIOR_SD^2), independent. Noise is Student t with STUDENT_DF degrees of freedom: an
-    answer whose residual is r and variance V has its s_i^2 times (df + r^2 / V) / (df + 1), the
-    reweighting of Lange, Little and Taylor 1989, J. Am. Statist. Assoc. 84:881-896.
+    calibration error of the item's curve, which is common to the models. Priors are the view's.
+    Noise is Student t with STUDENT_DF degrees of freedom: an answer whose residual is r and
+    variance V has its s_i^2 times (df + r^2 / V) / (df + 1), the reweighting of Lange, Little and
+    Taylor 1989, J. Am. Statist. Assoc. 84:881-896.
 
     Args:
         view: n items.
@@ -76,10 +95,10 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
         The posterior; the prior where nothing was asked.
     """
     m, q = len(responses), view.latent
-    precision = np.full(q, 1.0 / PRIOR_SD**2)
-    prior = np.kron(np.eye(m), np.diag(precision))
+    cov = view.prior_cov(m)
+    prior = np.asarray(np.linalg.inv(cov), dtype=np.float64)
     mean: FloatArray = np.zeros((m, q))
-    cov = np.asarray(np.kron(np.eye(m), np.diag(1.0 / precision)), dtype=np.float64)
+    assumed = np.diag(np.minimum(np.diag(cov), FIRST_VARIANCE))
     answered = np.isfinite(responses)
     items = np.flatnonzero(answered.any(axis=0))
     asked = answered[:, items]
@@ -87,7 +106,7 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
     part = view.take(items)
     for step in range(PASSES if len(items) else 0):
         curve = part.curve(mean[:, 0])
-        spread = _score_covariance(part, curve, mean, cov, asked)
+        spread = _score_covariance(part, curve, mean, assumed if step == 0 else cov, asked)
         if step > 0:  # the first pass has no residuals yet
             residual = np.where(asked, scores - curve.mean - mean[:, 1:] @ part.loadings, 0.0)
             _weigh_surprise(spread, residual, part.noise)
@@ -104,9 +123,10 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
         hessian = hessian.transpose(0, 2, 1, 3).reshape(m * q, m * q) + prior
         gradient = np.matmul(weighted, target[None, :, :, None])[..., 0].sum(axis=1).reshape(-1)
         cov = np.asarray(np.linalg.inv(hessian), dtype=np.float64)
-        mean = (cov @ gradient).reshape(m, q)
+        before, mean = mean[:, 0], (cov @ gradient).reshape(m, q)
         if view.logistic:
-            mean[:, 0] = np.clip(mean[:, 0], -THETA_BOUND, THETA_BOUND)
+            theta = before + np.clip(mean[:, 0] - before, -THETA_STEP, THETA_STEP)
+            mean[:, 0] = np.clip(theta, -THETA_BOUND, THETA_BOUND)
     return Latent(view, mean, cov, view.curve(mean[:, 0]))
 
 
@@ -258,7 +278,7 @@ class Prospects:
 
     def __init__(self, latents: Sequence[Latent]) -> None:
         self._views: list[list[_Prospect]] = []
-        for latent in latents:
+        for latent in (each.without_offsets() for each in latents):
             view, curve = latent.view, latent.curve
             factors = view.loadings.mean(axis=1)
             rows = []

@@ -95,6 +95,7 @@ def beside(own: Estimates, known: Estimates) -> Estimates:
         level_cov=_blocks(own.level_cov, known.level_cov),
         pair_var=pair_var,
         misfit=None if own.misfit is None else np.concatenate([own.misfit, np.ones(k)]),
+        outside=None if own.outside is None else np.concatenate([own.outside, np.zeros(k)]),
     )
 
 

@@ -177,6 +177,7 @@ class PairedPosterior:
     shared = True
     ranks_by_score = True
     one_at_a_time = False
+    draws = False
     plans_warm_up = True
     gives_up = False
     forecast = FASTEST

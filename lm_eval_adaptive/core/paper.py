@@ -45,6 +45,7 @@ class PaperPosterior:
     shared = False
     ranks_by_score = False
     one_at_a_time = True
+    draws = False
     plans_warm_up = False
     gives_up = False
     least_round = 1

@@ -1,9 +1,11 @@
-"""Full scores of models from all estimates of them: under each view, and from plain means.
+"""Full scores of models from all estimates of them: by each view, by plain means, by regression.
 
-This module owns how several estimates become one; it imports numpy, the views and the joint
-posterior. A posterior trusts what calibration learned of each item, its slope and its noise; where
-that misleads, a few answers get nearly all of the weight. So half of an estimate's weight goes to
-one that uses the same answers all alike, and the distance of the two tells how far to trust them.
+This module owns how several estimates become one; it imports numpy, the views, the joint posterior
+and the test of the bank. A posterior trusts what calibration learned of each item, its slope and
+its noise; where that misleads, a few answers get nearly all of the weight. So half of an estimate's
+weight goes to one that uses the same answers all alike, and the distance of the two tells how far
+to trust them. Where the ranked models do not bear the bank's slopes out, these are drawn to their
+mean as far as the answers say: in the limit all items count alike, as without a bank.
 """
 
 from __future__ import annotations
@@ -13,19 +15,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lm_eval_adaptive.core.agreement import agreement
 from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
-from lm_eval_adaptive.core.views import PRIOR_SD
+from lm_eval_adaptive.core.views import LEANING_OWN, OFFSET_OWN, drawn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.core.agreement import Agreement
     from lm_eval_adaptive.core.joint import Latent
     from lm_eval_adaptive.core.views import View
 
     FloatArray = NDArray[np.float64]
 
-# Weight of the estimate from plain means.
-PLAIN_WEIGHT = 0.5
+# Weight of the estimate from plain means; standard deviation of a new model's latent values in it.
+PLAIN_WEIGHT, PLAIN_SD = 0.5, 2.0
+# Weight, in the mean of the ranked models' scores, of the estimate by regression; its ridge on the
+# items' height, in items of median noise.
+LEVEL_WEIGHT, LEVEL_RIDGE = 0.5, 0.02
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,10 @@ class Pooled:
         cov: Posterior covariance of the scores, mean over the views, shape (m, m); not widened.
         views_apart: Score under the first view less that under the second, shape (m,).
         plain_apart: Mean score of the views less that from plain means, shape (m,).
+        level_apart: Mean over the models of the views' and plain means' estimate, less that by
+            regression.
         misfit: Mean squared standardised residual of a model's answers, shape (m,).
+        agreement: Whether the models bear the bank out; None where it cannot be told.
     """
 
     latents: tuple[Latent, ...]
@@ -46,27 +56,39 @@ class Pooled:
     cov: FloatArray
     views_apart: FloatArray
     plain_apart: FloatArray
+    level_apart: float
     misfit: FloatArray
+    agreement: Agreement | None
 
 
-def pool(views: tuple[View, View], responses: FloatArray) -> Pooled:
+def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float = 1.0) -> Pooled:
     """One estimate of every model from its answers.
 
     Args:
         views: The logistic view and the linear one, n items.
         responses: Scores, shape (m, n), NaN where not asked.
+        overdispersion: See :func:`~lm_eval_adaptive.core.agreement.agreement`.
     """
-    latents = tuple(latent_posterior(view, responses) for view in views)
+    told = agreement(views[1], responses, overdispersion)
+    own = OFFSET_OWN[0]
+    if told is not None and told.alarm:
+        views, own = drawn(views, (told.share, told.share)), LEANING_OWN
+    latents = tuple(latent_posterior(view.with_offsets(own), responses) for view in views)
     found = [full_scores(latent, responses) for latent in latents]
     by_views = np.mean([score for score, _ in found], axis=0)
     plain = from_plain_means(views[1], responses)
+    score = (1.0 - PLAIN_WEIGHT) * by_views + PLAIN_WEIGHT * plain
+    apart = float(score.mean()) - level_by_regression(views[1], responses, float(score.mean()))
+    open_share = 1.0 - np.isfinite(responses).mean(axis=1)
     return Pooled(
         latents=latents,
-        score=(1.0 - PLAIN_WEIGHT) * by_views + PLAIN_WEIGHT * plain,
+        score=score - LEVEL_WEIGHT * apart * open_share,
         cov=np.mean([cov for _, cov in found], axis=0),
         views_apart=found[0][0] - found[1][0],
         plain_apart=by_views - plain,
+        level_apart=apart,
         misfit=np.mean([misfit(latent, responses) for latent in latents], axis=0),
+        agreement=told,
     )
 
 
@@ -92,7 +114,41 @@ def from_plain_means(view: View, responses: FloatArray) -> FloatArray:
     loads = np.concatenate([view.first[None, :], view.loadings])  # of theta and factors, (q, n)
     of_asked = asked @ loads.T / count[:, None]
     noise = asked @ view.noise / count
-    together = PRIOR_SD**2 * of_asked @ loads.mean(axis=1) + noise / len(view.first)
-    spread = PRIOR_SD**2 * (of_asked**2).sum(axis=1) + noise / count
+    together = PLAIN_SD**2 * of_asked @ loads.mean(axis=1) + noise / len(view.first)
+    spread = PLAIN_SD**2 * (of_asked**2).sum(axis=1) + noise / count
     by_mean = np.where(spread > 0.0, together / np.where(spread > 0.0, spread, 1.0), 0.0)
     return np.asarray(view.second.mean() + by_mean * (mean - height))
+
+
+def level_by_regression(view: View, responses: FloatArray, otherwise: float) -> float:
+    """Mean full score of all models together, by regression of their answers on what items are.
+
+    The mean answer to an item less its height is regressed on 1, the slope and the height, both
+    from their means over all items; the constant is how far the models' mean score lies from the
+    calibration models'. Nothing is assumed about how far out that is.
+
+    Args:
+        view: A linear view.
+        responses: Scores, shape (m, n), NaN where not asked.
+        otherwise: What is returned where fewer than four items were asked, or all were.
+    """
+    asked = np.isfinite(responses)
+    count = asked.sum(axis=0)
+    items = np.flatnonzero(count)
+    if len(items) < 4 or len(items) == len(count):
+        return otherwise
+    answers = np.where(asked, responses, 0.0)[:, items].sum(axis=0) / count[items]
+    weight = count[items] / (view.noise[items] + np.median(view.noise[items]))
+    design = np.stack(
+        [
+            np.ones(len(items)),
+            view.first[items] - view.first.mean(),
+            view.second[items] - view.second.mean(),
+        ]
+    )
+    gram = (design * weight) @ design.T
+    gram[2, 2] += LEVEL_RIDGE * float(np.median(weight)) * len(items)
+    if not np.linalg.cond(gram) < 1e12:
+        return otherwise
+    by = np.linalg.solve(gram, (design * weight) @ (answers - view.second[items]))
+    return float(np.clip(view.second.mean() + by[0], 0.0, 1.0))

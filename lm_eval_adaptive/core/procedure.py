@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from lm_eval_adaptive.core import defaults
 from lm_eval_adaptive.core.forecast import FASTEST
 from lm_eval_adaptive.core.known import beside, recorded
 from lm_eval_adaptive.core.methods import inference_of
@@ -21,6 +22,7 @@ from lm_eval_adaptive.core.money import exact
 from lm_eval_adaptive.core.paired import PairedPosterior
 from lm_eval_adaptive.core.ranker import (
     allocation_value,
+    common_variance,
     errors_to_decide,
     judge_pairs,
     pair_variance,
@@ -107,7 +109,8 @@ class Procedure:
         Args:
             bank: The calibrated items.
             costs: See the class.
-            config: The rules; with the sampler ``auto``, the bank's own selector chooses items.
+            config: The rules; with the sampler ``auto``, the bank and its inference say how items
+                are chosen.
             known: Rows of calibration models of the bank that join the ranking with their recorded
                 scores.
 
@@ -115,9 +118,12 @@ class Procedure:
             UsageError: See the class.
         """
         inference = inference_of(bank)
-        name = bank.info.selector if config.sampler == "auto" else config.sampler
-        rng = np.random.default_rng(config.seed)
-        sampler = make_sampler(name, inference, bank.item_rest_correlation, rng)
+        name = config.sampler
+        if name == defaults.AUTO:
+            # Banks of the first versions say ``fisher`` where items are drawn today.
+            by_worth = "draw" if inference.draws else "fisher"
+            name = "random" if bank.info.selector == "random" else by_worth
+        sampler = make_sampler(name, inference, bank.item_rest_correlation, config.seed)
         others = recorded(bank, inference, known) if len(known) else None
         return cls(inference, sampler, costs, config, kept=bank.kept, known=others)
 
@@ -310,7 +316,15 @@ class Procedure:
     def _plan(self, state: RunState, estimates: Estimates, wanted: dict[int, int]) -> Round | Stop:
         """A round of so many items for each model."""
         chosen = self.sampler.choose(wanted, estimates, state.free, self.item_costs)
-        asks = tuple(Ask(model, tuple(items)) for model, items in chosen.items() if items)
+        asks = tuple(
+            Ask(
+                model,
+                tuple(each.item for each in items),
+                tuple(each.probability for each in items),
+            )
+            for model, items in chosen.items()
+            if items
+        )
         return Round(asks) if asks else Stop("budget")
 
     def round_size(self, state: RunState, estimates: Estimates) -> int:
@@ -348,6 +362,7 @@ class Procedure:
     def _allocate(self, state: RunState, estimates: Estimates, models: BoolArray) -> Round | Stop:
         """Spread a round over the models by SE^2 / ((n + 1) c), within the budget.
 
+        SE^2 counts without what all models have in common, which no difference of them shows.
         The paper asks one item of one model at a time; its inference keeps to that. The others
         spread ``round_size`` items for every open model, so that back ends stay busy and a cheap or
         uncertain model gets more of them.
@@ -360,7 +375,7 @@ class Procedure:
         room = np.minimum(self.max_items - asked, state.free.sum(axis=1))
         money, items = self._purse(state)
         prices = [exact(cost) for cost in self.costs]
-        variance = estimates.level_se**2
+        variance = estimates.level_se**2 - common_variance(estimates.level_cov)
         given = np.zeros(len(self.costs), dtype=np.int_)
         while slots > 0 and items >= 1:
             can = models & (given < room) & [price <= money for price in prices]

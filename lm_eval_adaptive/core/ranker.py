@@ -232,6 +232,21 @@ def _probability_within(estimates: Estimates, margin: float) -> FloatArray:
     )
 
 
+def common_variance(cov: FloatArray) -> float:
+    """The part of all variances that no difference shows: the least covariance, 0 at least.
+
+    Args:
+        cov: Covariance of levels, shape (m, m).
+
+    >>> common_variance(np.array([[3.0, 1.0], [1.0, 2.0]]))
+    1.0
+    """
+    if len(cov) < 2:
+        return 0.0
+    apart = cov[~np.eye(len(cov), dtype=bool)]
+    return float(np.clip(apart.min(), 0.0, 0.99 * np.diag(cov).min()))
+
+
 def allocation_value(
     variance: FloatArray, administered: NDArray[np.int_], cost: FloatArray
 ) -> FloatArray:

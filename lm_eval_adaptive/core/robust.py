@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lm_eval_adaptive.core.calibration import MODEL_EPSILON
 from lm_eval_adaptive.core.correction import Correction
 from lm_eval_adaptive.core.error_model import ErrorModel
 from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.forecast import OBSERVED
 from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.pooled import pool
+from lm_eval_adaptive.core.siblings import effective_number
 from lm_eval_adaptive.core.views import drawn, fit_views
 from lm_eval_adaptive.core.widening import INTERVAL_DF, PAIR_DF
 
@@ -43,6 +45,7 @@ class RobustPosterior:
     shared = True
     ranks_by_score = True
     one_at_a_time = False
+    draws = True
     plans_warm_up = True
     gives_up = True
     least_round = 1
@@ -54,24 +57,30 @@ class RobustPosterior:
         self.items = bank.parameters
         views = fit_views(bank.scores, theta, bank.parameters, bank.levels)
         self.views = drawn(views, None if correction is None else correction.slopes)
-        mean = float(np.mean([model.mean_score for model in models]))
-        self.errors = ErrorModel.of(mean, len(models), correction)
+        means = np.array([model.mean_score for model in models])
         told = Correction(log_scale=0.0) if correction is None else correction
+        kinds = told.kinds if told.kinds > 0.0 else effective_number(bank.scores)
+        self.errors = ErrorModel.of(means, kinds, correction)
+        self.overdispersion = told.overdispersion
+        self.scale = (
+            bank.info.parameters.get("theta_centre", 0.0),
+            max(bank.info.parameters.get("theta_spread", 1.0), 1e-9),
+        )
         self.usual_misfit = told.misfit + 2.0 * told.misfit_sd
 
     def estimate(self, responses: FloatArray) -> Estimates:
         """See :meth:`~lm_eval_adaptive.core.inference.Inference.estimate`."""
-        found = pool(self.views, responses)
+        found = pool(self.views, responses, self.overdispersion)
         answered = np.isfinite(responses).sum(axis=1)
         cov = self.errors.level_cov(found, answered)
-        logistic = found.latents[0]
-        q = logistic.mean.shape[1]
         open_share = 1.0 - answered / responses.shape[1]
+        score_cov = self.errors.score_cov(found, cov, answered, open_share)
+        theta, theta_se = self._abilities(found.score, np.sqrt(np.diag(score_cov)))
         return Estimates(
-            theta=logistic.mean[:, 0],
-            theta_se=np.sqrt(np.diag(logistic.cov)[::q]),
+            theta=theta,
+            theta_se=theta_se,
             score=found.score,
-            score_cov=self.errors.score_cov(found, cov, answered, open_share),
+            score_cov=score_cov,
             level=found.score,
             level_cov=cov,
             pair_var=self.errors.pair_var(found, cov, answered),
@@ -79,7 +88,19 @@ class RobustPosterior:
             pair_df=PAIR_DF,
             misfit=found.misfit,
             latents=found.latents,
+            outside=self.errors.outside(found.score),
+            agreement=found.agreement,
         )
+
+    def _abilities(self, score: FloatArray, score_se: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Abilities of scores, as those of the calibration models are defined: standardised logits.
+
+        Errors are those of the scores, by the delta method.
+        """
+        centre, spread = self.scale
+        share = np.clip(score, MODEL_EPSILON, 1.0 - MODEL_EPSILON)
+        theta = (np.log(share / (1.0 - share)) - centre) / spread
+        return theta, score_se / (share * (1.0 - share) * spread)
 
     def worth(self, estimates: Estimates) -> Prospects:
         """How far the variance of full scores would fall, relative to the best item's."""

@@ -31,7 +31,7 @@ class ProcedureConfig:
             round asks.
         futility: A pair that has less than this chance of being decided by ``max_items`` is given
             up; 0 is off. The published method, ``paper-1pl``, never gives up.
-        sampler: ``fisher``, ``static`` or ``random``; ``auto`` is the bank's own choice.
+        sampler: ``draw``, ``fisher``, ``static`` or ``random``; ``auto`` is the bank's own choice.
         seed: Seed of the random sampler.
     """
 

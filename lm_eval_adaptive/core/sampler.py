@@ -4,11 +4,15 @@ This module owns item choice, in two steps that know nothing of each other: an i
 each item is *worth* (:class:`~lm_eval_adaptive.core.inference.Worth`), and a *draw* takes one of
 those that may be asked. Who is asked how many is the ranker's business. A sampler never returns an
 item that is administered or not available, and breaks ties by the bank's row order.
+
+The default draws at random, the more probably the more an item is worth (:class:`WeightedDraw`):
+items of extreme slope are where calibration erred most, and all of the same kind. With the
+probability of every draw in the journal, what was asked is a sample of known design.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,11 +28,29 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
-    # Takes the worth of all items and which of them may be asked, both of shape (n,), and gives the
-    # index of one of these.
-    Draw = Callable[[FloatArray, BoolArray], int]
+    # Takes the worth of all items and which of them may be asked, both of shape (n,), and gives one
+    # of these.
+    Draw = Callable[[FloatArray, BoolArray], "Chosen"]
 
-SAMPLERS = ("fisher", "static", "random")
+SAMPLERS = ("draw", "fisher", "static", "random")
+# A draw's probability is proportional to this power of an item's worth. Every fifth item of a test
+# is drawn plainly at random, and every third once it is longer than FEW_PLAIN: the more is known
+# by the bank's word, the more its word is what is in doubt.
+POWER = 6.0
+PLAIN_EVERY, LATER_PLAIN_EVERY, FEW_PLAIN = 5, 3, 20
+
+
+class Chosen(NamedTuple):
+    """An item to ask.
+
+    Attributes:
+        item: Its index.
+        probability: That of its being chosen among those that might have been, given all that was
+            chosen before; 1 where nothing was left to chance.
+    """
+
+    item: int
+    probability: float = 1.0
 
 
 class Sampler(Protocol):
@@ -45,7 +67,7 @@ class Sampler(Protocol):
         estimates: Estimates,
         free: BoolArray,
         costs: FloatArray | None = None,
-    ) -> dict[int, list[int]]:
+    ) -> dict[int, list[Chosen]]:
         """Items for several models.
 
         Args:
@@ -56,14 +78,48 @@ class Sampler(Protocol):
                 same.
 
         Returns:
-            Item indices by row, in the order of choice; fewer than wanted when items run out.
+            Items by row, in the order of choice; fewer than wanted when items run out.
         """
         ...
 
 
-def best(worth: FloatArray, free: BoolArray) -> int:
+def best(worth: FloatArray, free: BoolArray) -> Chosen:
     """The draw that takes the item of greatest worth."""
-    return int(np.argmax(np.where(free, worth, -np.inf)))
+    return Chosen(int(np.argmax(np.where(free, worth, -np.inf))))
+
+
+class WeightedDraw:
+    """Draws an item with a probability proportional to a power of its worth.
+
+    That is the item of greatest power * log(worth) + G, the G being independent standard Gumbel
+    variables. Some items are drawn with equal probabilities (:data:`PLAIN_EVERY`). The variables
+    follow from the seed and from how many items are not free any more, so that a test that is
+    resumed, or replayed, draws the same.
+
+    Args:
+        seed: Seed of the draws.
+        power: What the worth is raised to.
+    """
+
+    def __init__(self, seed: int, power: float = POWER) -> None:
+        self._seed, self._power = seed, power
+
+    def __call__(self, worth: FloatArray, free: BoolArray) -> Chosen:
+        """One of the free items."""
+        taken = int((~free).sum())
+        noise = np.random.default_rng([self._seed, taken]).gumbel(size=len(free))
+        every = PLAIN_EVERY if taken < FEW_PLAIN else LATER_PLAIN_EVERY
+        plain = taken % every == every - 1
+        value = np.zeros(len(free)) if plain else self._power * _log(worth)
+        value = np.where(free, value, -np.inf)
+        item = int(np.argmax(value + noise))
+        share = np.exp(value - value.max())
+        return Chosen(item, float(share[item] / share.sum()))
+
+
+def _log(worth: FloatArray) -> FloatArray:
+    """Logarithms of worths, those of 0 far below all others."""
+    return np.asarray(np.log(np.maximum(worth, 1e-12 * max(float(worth.max()), 1e-300))))
 
 
 def choose_apart(
@@ -72,7 +128,7 @@ def choose_apart(
     free: BoolArray,
     costs: FloatArray | None,
     draw: Draw = best,
-) -> dict[int, list[int]]:
+) -> dict[int, list[Chosen]]:
     """Items of each model by itself, one after the other by their worth per cost.
 
     Args:
@@ -82,16 +138,16 @@ def choose_apart(
         costs: Expected cost, shape (m, n); None where all cost the same.
         draw: Takes one of the free items.
     """
-    chosen: dict[int, list[int]] = {}
+    chosen: dict[int, list[Chosen]] = {}
     for model, count in wanted.items():
         left = free[model].copy()
         chosen[model] = []
         for _ in range(min(count, int(left.sum()))):
             value = worth.worth(model)
-            item = draw(value if costs is None else value / costs[model], left)
-            left[item] = False
-            worth.ask(item, [model])
-            chosen[model].append(item)
+            taken = draw(value if costs is None else value / costs[model], left)
+            left[taken.item] = False
+            worth.ask(taken.item, [model])
+            chosen[model].append(taken)
     return chosen
 
 
@@ -101,7 +157,7 @@ def choose_shared(
     free: BoolArray,
     costs: FloatArray | None,
     draw: Draw = best,
-) -> dict[int, list[int]]:
+) -> dict[int, list[Chosen]]:
     """The same items for all models of a round, as far as their counts and free items allow.
 
     The group asks the items with the greatest sum of worths. Items are shared because what is off
@@ -109,7 +165,7 @@ def choose_shared(
     :func:`choose_apart`; a model's costs count relative to their mean.
     """
     free = free.copy()
-    chosen: dict[int, list[int]] = {model: [] for model in wanted}
+    chosen: dict[int, list[Chosen]] = {model: [] for model in wanted}
     for step in range(max(wanted.values(), default=0)):
         who = [model for model, count in wanted.items() if count > step and free[model].any()]
         groups = [who] if who and free[who].all(axis=0).any() else [[model] for model in who]
@@ -118,11 +174,11 @@ def choose_shared(
             for model in group:
                 price = 1.0 if costs is None else costs[model] / costs[model].mean()
                 value = value + worth.worth(model) / price
-            item = draw(value, np.asarray(free[group].all(axis=0)))
+            taken = draw(value, np.asarray(free[group].all(axis=0)))
             for model in group:
-                chosen[model].append(item)
-            free[group, item] = False
-            worth.ask(item, group)
+                chosen[model].append(taken)
+            free[group, taken.item] = False
+            worth.ask(taken.item, group)
     return chosen
 
 
@@ -132,12 +188,11 @@ class WorthSampler:
     Args:
         inference: What says the worth.
         draw: Takes one of the free items.
+        name: What it is called in a run's signature.
     """
 
-    name = "fisher"
-
-    def __init__(self, inference: Inference, draw: Draw = best) -> None:
-        self._inference, self._draw = inference, draw
+    def __init__(self, inference: Inference, draw: Draw = best, name: str = "fisher") -> None:
+        self._inference, self._draw, self.name = inference, draw, name
 
     def choose(
         self,
@@ -145,7 +200,7 @@ class WorthSampler:
         estimates: Estimates,
         free: BoolArray,
         costs: FloatArray | None = None,
-    ) -> dict[int, list[int]]:
+    ) -> dict[int, list[Chosen]]:
         """See :meth:`Sampler.choose`."""
         choose = choose_shared if self._inference.shared else choose_apart
         return choose(wanted, self._inference.worth(estimates), free, costs, self._draw)
@@ -157,10 +212,11 @@ class OrderSampler:
     Args:
         order: Items in their order, shape (n,).
         name: What the order is called.
+        drawn: Whether the order was drawn at random, all orders being equally probable.
     """
 
-    def __init__(self, order: NDArray[np.intp], name: str) -> None:
-        self._order, self.name = order, name
+    def __init__(self, order: NDArray[np.intp], name: str, *, drawn: bool = False) -> None:
+        self._order, self.name, self._drawn = order, name, drawn
 
     def choose(
         self,
@@ -168,13 +224,17 @@ class OrderSampler:
         estimates: Estimates,
         free: BoolArray,
         costs: FloatArray | None = None,
-    ) -> dict[int, list[int]]:
+    ) -> dict[int, list[Chosen]]:
         """See :meth:`Sampler.choose`; the beliefs are not looked at."""
         del estimates, costs
-        return {
-            model: [int(item) for item in self._order[free[model][self._order]][:count]]
-            for model, count in wanted.items()
-        }
+        found: dict[int, list[Chosen]] = {}
+        for model, count in wanted.items():
+            left = self._order[free[model][self._order]]
+            found[model] = [
+                Chosen(int(item), 1.0 / (len(left) - place) if self._drawn else 1.0)
+                for place, item in enumerate(left[:count])
+            ]
+        return found
 
 
 def static_order(item_rest_correlation: FloatArray) -> NDArray[np.intp]:
@@ -186,20 +246,24 @@ def make_sampler(
     name: str,
     inference: Inference,
     item_rest_correlation: FloatArray,
-    rng: np.random.Generator,
+    seed: int,
 ) -> Sampler:
     """The sampler of that name.
 
-    ``fisher`` is the method; ``static`` asks all models the items with the highest item-rest
-    correlation; ``random`` asks all models the same items in an order drawn from ``rng``.
+    ``draw`` is the method; ``fisher`` is the published rule, the items of greatest worth;
+    ``static`` asks all models the items with the highest item-rest correlation; ``random`` asks all
+    models the same items in an order drawn by the seed.
 
     Raises:
         UsageError: There is no sampler of that name.
     """
+    if name == "draw":
+        return WorthSampler(inference, WeightedDraw(seed), name)
     if name == "fisher":
         return WorthSampler(inference)
     if name == "static":
         return OrderSampler(static_order(item_rest_correlation), name)
     if name == "random":
-        return OrderSampler(rng.permutation(len(item_rest_correlation)), name)
+        rng = np.random.default_rng(seed)
+        return OrderSampler(rng.permutation(len(item_rest_correlation)), name, drawn=True)
     raise UsageError(f"--sampler must be one of {', '.join(SAMPLERS)}; got {name!r}")

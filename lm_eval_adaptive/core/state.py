@@ -91,10 +91,18 @@ class RunState:
 
 @dataclass(frozen=True)
 class Ask:
-    """Items to ask of one model, in the order of choice."""
+    """Items to ask of one model, in the order of choice.
+
+    Attributes:
+        model: Its row.
+        items: The items.
+        probabilities: With what probability each was drawn, given those before it; 1 where nothing
+            was left to chance.
+    """
 
     model: int
     items: tuple[int, ...]
+    probabilities: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 from scipy.special import expit
 
+from lm_eval_adaptive.core.siblings import effective_number
 from lm_eval_adaptive.core.slopes import NOISE_DF, usual_slopes
 
 if TYPE_CHECKING:
@@ -33,9 +34,17 @@ if TYPE_CHECKING:
 
 # Most factors; with C calibration models at most C - 3. Between 8 and 15 made no difference.
 MAX_FACTORS = 10
-# Standard deviation of ability and factor scores of a model yet unseen: new models lie further out
-# than those that calibrated.
-PRIOR_SD = 2.0
+# Standard deviations of what is not known of a model yet unseen. Its ability is next to free: a
+# prior or an end of the scale would decide the score of a model far from those that calibrated.
+# Factors are directions found among these models, so their scores stay about as large.
+THETA_SD, FACTOR_SD = 4.0, 1.0
+# Variances of the offsets, in units of the mean slope: a model's own, and what all ranked models
+# have in common, since what a bank is wrong about it is wrong about for all of them alike. The
+# first is a constant, the second goes with items' heights.
+OFFSET_OWN, OFFSET_COMMON = (1.0, 0.1), (8.0, 2.0)
+OFFSETS = len(OFFSET_OWN)
+# A model's own constant where the ranked models do not show the bank's slopes again.
+LEANING_OWN = 4.0
 # Weight, in degrees of freedom, of the common noise in each item's own.
 LOGISTIC_NOISE_DF = 8.0
 # Passes that fill cells without a score from the factors found; few where a pass is slow.
@@ -85,6 +94,8 @@ class View:
         loadings: Shape (k, n): change of the score by one unit of a factor score.
         loading_var: Their posterior variances, shape (k, n), in units of ``noise``.
         noise: Variance of a score about curve and factors, shape (n,).
+        offset_own: Variances of a model's own offsets, those of the last loadings; see
+            :meth:`with_offsets`.
     """
 
     logistic: bool
@@ -94,11 +105,55 @@ class View:
     loadings: FloatArray
     loading_var: FloatArray
     noise: FloatArray
+    offset_own: tuple[float, ...] = ()
 
     @property
     def latent(self) -> int:
-        """Number of latent values of a model: theta and its factor scores."""
+        """Number of latent values of a model: theta, its factor scores, and offsets if any."""
         return len(self.loadings) + 1
+
+    def with_offsets(self, own: float = OFFSET_OWN[0]) -> View:
+        """The view with two more loadings, a constant and the items' heights.
+
+        Curves of models in the range of those that calibrated tie how high a model scores to how
+        much more it scores where slopes are steep, and to how much less it scores on hard items.
+        For a model far outside they do not hold so far, and offsets let the one be off without the
+        other.
+
+        Args:
+            own: Variance of a model's own constant, in units of the squared mean slope.
+        """
+        height = expit(self.second) if self.logistic else self.second
+        height = (height - height.mean()) / (height.std() + 1e-9)
+        rows = self.slope.mean() * np.stack([np.ones(len(height)), height])
+        return replace(
+            self,
+            loadings=np.concatenate([self.loadings, rows]),
+            loading_var=np.concatenate([self.loading_var, np.zeros_like(rows)]),
+            offset_own=(own, *OFFSET_OWN[1:]),
+        )
+
+    def without_offsets(self) -> View:
+        """The view as it was before :meth:`with_offsets`."""
+        bare = len(self.loadings) - len(self.offset_own)
+        return replace(
+            self,
+            loadings=self.loadings[:bare],
+            loading_var=self.loading_var[:bare],
+            offset_own=(),
+        )
+
+    def prior_cov(self, models: int) -> FloatArray:
+        """Prior covariance of the latent values of so many models, a model's values together."""
+        q, offsets = self.latent, len(self.offset_own)
+        variances = np.full(q, FACTOR_SD**2)
+        variances[0] = THETA_SD**2
+        variances[q - offsets :] = self.offset_own
+        found = np.asarray(np.kron(np.eye(models), np.diag(variances)), dtype=np.float64)
+        for place, common in enumerate(OFFSET_COMMON[:offsets]):
+            rows = np.arange(models) * q + q - offsets + place
+            found[np.ix_(rows, rows)] += common
+        return found
 
     def take(self, items: NDArray[np.intp]) -> View:
         """The view of some of the items."""
@@ -110,6 +165,7 @@ class View:
             self.loadings[:, items],
             self.loading_var[:, items],
             self.noise[items],
+            self.offset_own,
         )
 
     @property
@@ -164,7 +220,11 @@ def fit_views(
     Returns:
         The logistic view and the linear one.
     """
-    return _logistic_view(scores, theta, items), _linear_view(scores, levels)
+    # Siblings tell less of an item's curve than as many models of different kinds.
+    repeated = len(scores) / effective_number(scores)
+    views = _logistic_view(scores, theta, items), _linear_view(scores, levels)
+    first, second = (replace(view, item_cov=repeated * view.item_cov) for view in views)
+    return first, second
 
 
 def drawn(views: tuple[View, View], shares: Sequence[float] | None) -> tuple[View, View]:

@@ -117,16 +117,20 @@ class Header(Record, frozen=True, tag="run", kw_only=True):
         force_setattr(self, "command", tuple(redact_words(self.command)))
 
 
-class AskRecord(msgspec.Struct, frozen=True, kw_only=True):
+class AskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Documents that a model is asked.
 
     Attributes:
         model: Its name.
         doc_ids: The documents, in the order of choice.
+        draw_probabilities: With what probability each of them was drawn, given those before it; 1
+            where nothing was left to chance. Design-based estimates rest on these. Journals of the
+            first versions lack them.
     """
 
     model: str
     doc_ids: tuple[int, ...]
+    draw_probabilities: tuple[float, ...] = ()
 
 
 class RoundRecord(Record, frozen=True, tag="round", kw_only=True):

@@ -58,6 +58,8 @@ class Estimate(_Record, frozen=True, kw_only=True):
         items: Items it was asked.
         cost: What they cost.
         known: Whether it was not asked, its scores being in the bank.
+        lies: Where it lies among the models that calibrated the bank, such as ``above all 17
+            calibration models``; "" without a bank, and in files of the first versions.
     """
 
     model: str
@@ -69,6 +71,7 @@ class Estimate(_Record, frozen=True, kw_only=True):
     items: int = 0
     cost: float = float("nan")
     known: bool = False
+    lies: str = ""
 
 
 class Entry(Estimate, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ class AdaptiveConfig:
         precision: One model: stop at this standard error of its score, raw metric units.
         round_size: Items asked of a model at once, or ``auto``.
         futility: A pair with less than this chance of being decided by ``max_items`` is given up.
-        sampler: ``fisher``, ``static`` or ``random``; ``auto`` is the bank's own choice.
+        sampler: ``draw``, ``fisher``, ``static`` or ``random``; ``auto`` is the bank's own choice.
         response_model: ``auto`` takes the bank's; another name refits the bank's scores.
         resident: Most local models in memory at once; None is as many as fit.
         range: Without a bank: the metric's lowest and highest value; None takes what is declared.

@@ -140,6 +140,7 @@ class View:
             AskRecord(
                 model=self.terms.names[ask.model],
                 doc_ids=tuple(int(self.doc_ids[item]) for item in ask.items),
+                draw_probabilities=tuple(float(f"{each:.6g}") for each in ask.probabilities),
             )
             for ask in step.asks
         )
@@ -325,11 +326,19 @@ class Contest:
 
 def unanswered(plan: Plan, answers: Answers) -> Plan:
     """What of a round is not answered yet."""
-    left = (
-        AskRecord(
-            model=ask.model,
-            doc_ids=tuple(doc for doc in ask.doc_ids if (ask.model, doc) not in answers),
+    left = []
+    for ask in plan:
+        open_places = [
+            place for place, doc in enumerate(ask.doc_ids) if (ask.model, doc) not in answers
+        ]
+        probabilities = ask.draw_probabilities
+        left.append(
+            AskRecord(
+                model=ask.model,
+                doc_ids=tuple(ask.doc_ids[place] for place in open_places),
+                draw_probabilities=tuple(
+                    probabilities[place] for place in open_places if place < len(probabilities)
+                ),
+            )
         )
-        for ask in plan
-    )
     return tuple(ask for ask in left if ask.doc_ids)

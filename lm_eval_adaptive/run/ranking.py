@@ -16,6 +16,7 @@ from msgspec import structs
 
 import lm_eval_adaptive
 from lm_eval_adaptive.core.money import add_up
+from lm_eval_adaptive.core.widening import place
 from lm_eval_adaptive.records.journal import NO_BANK
 from lm_eval_adaptive.records.ranking import (
     BankStamp,
@@ -135,12 +136,21 @@ def _estimate_of(view: View, estimates: Estimates) -> Callable[[int], Estimate]:
             ),
             ability=float(estimates.theta[row]),
             ability_se=float(estimates.theta_se[row]),
+            lies=_lies(view, estimates, row),
             items=int(asked[row]),
             cost=float(state.spent[row]),
             known=bool(view.procedure.known[row]),
         )
 
     return of_row
+
+
+def _lies(view: View, estimates: Estimates, row: int) -> str:
+    """Where a model that was asked lies among those that calibrated; "" where there is no bank."""
+    bank, asked = view.terms.bank, view.state.administered[row]
+    if bank is None or estimates.outside is None or view.procedure.known[row] or not asked:
+        return ""
+    return place(float(estimates.outside[row]), len(bank.info.models))
 
 
 def _stamp(view: View) -> BankStamp:

@@ -1,12 +1,15 @@
 """What the reader of a ranking has to know, told from the answers themselves.
 
-This module owns the warnings of a ranking; it imports the contest alone.
+This module owns the warnings of a ranking; it imports the contest, and the words
+for where a model lies.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
+
+from lm_eval_adaptive.core.widening import pair_widening, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +33,8 @@ def remarks(contest: Contest, view: View) -> list[str]:
     found += _lost_answers(contest, view)
     found += contest.said
     found += _guessed_costs(contest)
+    found += _doubt(view)
+    found += _outside(view)
     found += _misfits(view)
     found += _given_up(view)
     return found + _prompt_mismatch(contest, view)
@@ -130,6 +135,38 @@ def _guessed_costs(contest: Contest) -> list[str]:
     if not guessed:
         return []
     return [f"{', '.join(guessed)}: no tokenizer to count with, costs are by characters / 4"]
+
+
+def _doubt(view: View) -> list[str]:
+    """The alarm of a bank that the models' own answers do not bear out, in one line."""
+    told = view.procedure.estimate(view.state).agreement
+    if told is None or not told.alarm:
+        return []
+    said = (
+        f"the bank does not fit these models: on the {told.items} documents that all were asked, "
+        "informative and random ones do not tell the same differences (p = "
+        f"{told.p_value:.1g}); the ranking relies on the bank's slopes to {told.share:.0%} only, "
+        "and asks more; check prompts and token limits against the bank's, or use --bank none"
+    )
+    return [said]
+
+
+def _outside(view: View) -> list[str]:
+    """Models beyond all that calibrated: the bank says less of them, and their errors are wider."""
+    estimates, bank = view.procedure.estimate(view.state), view.terms.bank
+    if estimates.outside is None or bank is None:
+        return []
+    found = []
+    for row in range(len(view.terms.names)):
+        distance = float(estimates.outside[row])
+        if distance == 0.0 or not view.state.administered[row] or view.procedure.known[row]:
+            continue
+        found.append(
+            f"{view.terms.names[row]} lies {place(distance, len(bank.info.models))}, by "
+            f"{abs(distance):.1f} standard deviations of their scores: errors of its differences "
+            f"are {pair_widening(distance) ** 0.5:.2f} times as wide for that"
+        )
+    return found
 
 
 def _misfits(view: View) -> list[str]:

@@ -381,6 +381,8 @@ def test_a_bank_is_frozen():
 
 def test_an_unknown_selector_is_refused_in_one_line(tmp_path):
     bank = make_bank(random_items("robust-2pl", 5, np.random.default_rng(0)), selector="best")
-    with pytest.raises(BankError, match="selector 'best', expected fisher or random") as caught:
+    with pytest.raises(
+        BankError, match="selector 'best', expected draw or fisher or random"
+    ) as caught:
         ItemBank.load(bank.save(tmp_path / "odd.parquet"))
     assert "\n" not in str(caught.value)

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from lm_eval_adaptive.core.joint import (
+    FIRST_VARIANCE,
     PASSES,
     THETA_BOUND,
+    THETA_STEP,
     Prospects,
     full_scores,
     latent_posterior,
     misfit,
 )
-from lm_eval_adaptive.core.views import PRIOR_SD, View
+from lm_eval_adaptive.core.views import FACTOR_SD, THETA_SD, View
 from tests.core.helpers import quick
 
 NONE = np.nan
@@ -65,8 +67,8 @@ def dense(view, responses):
     m, n = responses.shape
     q = 1 + len(view.loadings)
     x = np.zeros((m, q))
-    var = np.full((m, q), PRIOR_SD**2)
-    prior = PRIOR_SD**2 * np.eye(m * q)
+    prior = np.diag(np.tile([THETA_SD**2] + [FACTOR_SD**2] * (q - 1), m))
+    var = np.minimum(np.diag(prior).reshape(m, q), FIRST_VARIANCE)
     cells = [(a, i) for a in range(m) for i in range(n) if np.isfinite(responses[a, i])]
     y = np.array([responses[cell] for cell in cells])
 
@@ -103,8 +105,9 @@ def dense(view, responses):
         # y - (expected at x0 - J x0): x has prior mean 0.
         x_new = gain @ (y - expected + jacobian @ x.reshape(-1))
         cov = prior - gain @ jacobian @ prior
-        x = x_new.reshape(m, q)
+        before, x = x[:, 0], x_new.reshape(m, q)
         if view.logistic:
+            x[:, 0] = before + np.clip(x[:, 0] - before, -THETA_STEP, THETA_STEP)
             x[:, 0] = np.clip(x[:, 0], -THETA_BOUND, THETA_BOUND)
         var = np.diag(cov).reshape(m, q)
     return x, cov
@@ -126,7 +129,7 @@ def test_latent_values_equal_conditioning_of_the_whole_covariance(logistic, k, s
     # The shared item error is what makes models depend on each other.
     q = k + 1
     assert np.abs(cov[:q, q : 2 * q]).max() > 1e-4
-    np.testing.assert_allclose(found.own_cov(3), PRIOR_SD**2 * np.eye(q), atol=1e-12)
+    np.testing.assert_allclose(found.own_cov(3), view.prior_cov(1), atol=1e-10)
 
 
 @pytest.mark.usefixtures("normal_errors")
@@ -144,7 +147,7 @@ def test_full_scores_equal_conditioning_of_all_answers(seed):
     responses = rng.uniform(0.2, 0.8, (m, n))
     responses[:, rng.permutation(n)[:7]] = NONE
     loads = np.concatenate([view.first[None], view.loadings])
-    cov = np.kron(np.eye(m), PRIOR_SD**2 * loads.T @ loads)
+    cov = np.kron(np.eye(m), loads.T @ view.prior_cov(1) @ loads)
     cov += np.kron(np.ones((m, m)), np.diag(view.item_cov[2]))
     cov += np.kron(np.eye(m), np.diag(view.noise))
     mean = np.tile(view.second, m)

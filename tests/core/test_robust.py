@@ -12,13 +12,13 @@ from scipy.stats import binom
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate, refit
-from lm_eval_adaptive.core.correction import Correction
 from lm_eval_adaptive.core.crossvalidation import cross_validated_correction
 from lm_eval_adaptive.core.joint import full_scores
-from lm_eval_adaptive.core.pooled import from_plain_means
+from lm_eval_adaptive.core.pooled import from_plain_means, level_by_regression
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.robust import RobustPosterior
 from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.siblings import effective_number
 from lm_eval_adaptive.core.widening import lack_of_models
 from tests.core.helpers import (
     FactorBenchmark,
@@ -72,24 +72,29 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     scores, covs = zip(*(full_scores(each, responses) for each in found.latents), strict=True)
     by_views = (scores[0] + scores[1]) / 2
     plain = from_plain_means(posterior.views[1], responses)
-    np.testing.assert_allclose(found.score, (by_views + plain) / 2)
-    dv, dp = scores[0] - scores[1], by_views - plain
     n = np.array([12, 8, 0])
+    pooled = (by_views + plain) / 2
+    dl = pooled.mean() - level_by_regression(posterior.views[1], responses, 0.0)
+    np.testing.assert_allclose(found.score, pooled - 0.5 * dl * (1 - n / N))
+    dv, dp = scores[0] - scores[1], by_views - plain
     phi = ((n * found.misfit + 10) / (n + 10)) ** 1.25
     cov = (covs[0] + covs[1]) / 2 * np.sqrt(np.outer(phi, phi))
     np.testing.assert_allclose(found.level_cov, cov)
     log_length = np.log(np.maximum(n, 5) / 20)
     scale = bank.info.correction.log_scale
-    lack = 1 / 14 - 1 / 17  # 14 models calibrated
-    mean = np.mean([model.mean_score for model in bank.info.models])
-    extra = np.exp(-5.6 - 0.45 * log_length) * (found.score - mean) ** 2 + np.exp(-0.5) * dv**2
-    extra += 0.1 * dp**2
-    variance = np.exp(0.25 + 0.40 * log_length) * np.diag(cov) + extra * (1 - n / N)
+    lack = 1 / effective_number(bank.scores) - 1 / 17  # 14 models calibrated
+    means = np.array([model.mean_score for model in bank.info.models])
+    extra = 0.002 * (found.score - means.mean()) ** 2 + 0.04 * dv**2 + 0.10 * dp**2
+    extra += 0.17 * dl**2
+    variance = np.exp(-0.30 + 0.15 * log_length) * np.diag(cov) + extra * (1 - n / N)
     np.testing.assert_allclose(found.score_se**2, np.exp(scale + 6 * lack) * variance)
+    above = np.maximum(found.score - means.max(), 0.0) + np.maximum(means.min() - found.score, 0.0)
+    out = np.minimum(above / means.std(), 4.0)
     for a, b, least in ((0, 1, 8), (0, 2, 5), (1, 2, 5)):
         difference = cov[a, a] + cov[b, b] - 2 * cov[a, b]
-        expected = 0.68 * (least / 20) ** 0.25 * difference + 0.036 * (dv[a] - dv[b]) ** 2
-        expected += 0.11 * (dp[a] - dp[b]) ** 2
+        expected = 0.42 * (least / 20) ** 0.05 * difference
+        expected *= 1 + 0.23 * max(out[a], out[b]) ** 2
+        expected += 0.10 * (dv[a] - dv[b]) ** 2 + 0.12 * (dp[a] - dp[b]) ** 2
         assert found.pair_var[a, b] == pytest.approx(np.exp(scale / 2 + 3 * lack) * expected)
         assert found.pair_var[b, a] == pytest.approx(found.pair_var[a, b])
     assert found.interval_df == found.pair_df == 8.0
@@ -98,7 +103,8 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
 def test_the_banks_own_factor_widens_scores_by_itself_and_pairs_by_its_root(bank, posterior):
     rng = np.random.default_rng(3)
     responses = some_answers(rng)
-    info = replace(bank.info, correction=Correction(bank.info.correction.log_scale + 0.5))
+    learned = bank.info.correction
+    info = replace(bank.info, correction=replace(learned, log_scale=learned.log_scale + 0.5))
     wider = RobustPosterior(replace(bank, info=info)).estimate(responses)
     found = posterior.estimate(responses)
     np.testing.assert_allclose(wider.score, found.score)
@@ -112,7 +118,7 @@ def test_a_model_whose_answers_fit_badly_is_told_and_gets_wider_errors():
     posterior = RobustPosterior(made.bank(rng, 14))
     good = made.draw([0.0], rng)
     odd = rng.permutation(good[0])[None]
-    asked = partly(np.vstack([good, odd]), np.arange(30))
+    asked = partly(np.vstack([good, odd]), np.arange(40))
     found = posterior.estimate(asked)
     assert found.misfit[0] < 1.6 < 2.0 < found.misfit[1]
     assert found.score_se[1] > 1.3 * found.score_se[0]
@@ -155,7 +161,8 @@ def test_a_full_evaluation_has_no_error_left(posterior):
     np.testing.assert_allclose(found.pair_var, 0.0, atol=1e-25)
 
 
-def test_one_model_is_estimated_as_in_a_group_that_was_asked_other_items(posterior):
+def test_another_model_that_was_asked_other_items_moves_an_estimate_within_its_error(posterior):
+    """Ranked models tell of each other only what the bank is wrong about for all of them."""
     rng = np.random.default_rng(7)
     responses = rng.uniform(0.2, 0.9, (2, N))
     responses[0, 30:] = np.nan
@@ -163,10 +170,8 @@ def test_one_model_is_estimated_as_in_a_group_that_was_asked_other_items(posteri
     found = posterior.estimate(responses)
     for row in range(2):
         alone = posterior.estimate(responses[[row]])
-        for name in ("theta", "theta_se", "score", "score_se", "level_se", "misfit"):
-            np.testing.assert_allclose(
-                getattr(alone, name)[0], getattr(found, name)[row], atol=1e-12, err_msg=name
-            )
+        assert abs(alone.score[0] - found.score[row]) < 0.5 * found.score_se[row]
+        assert alone.misfit[0] == pytest.approx(found.misfit[row], rel=0.1)
 
 
 def test_without_answers_every_model_is_an_average_one_and_may_be_any(bank, posterior):
@@ -213,7 +218,7 @@ def test_score_intervals_cover_and_half_of_them_do_not():
     assert halved < least
 
 
-def test_intervals_from_a_bank_of_four_models_cover_and_would_not_with_the_errors_of_seventeen():
+def test_intervals_from_a_bank_of_four_models_cover_and_a_quarter_of_them_does_not():
     """What four models do not know of the items, their own errors do not tell: 120 intervals."""
     rng = np.random.default_rng(8)
     inside = narrow = 0
@@ -226,8 +231,7 @@ def test_intervals_from_a_bank_of_four_models_cover_and_would_not_with_the_error
         found = procedure.estimate(state)
         off = np.abs(found.score - scores.mean(axis=1))
         inside += int((off <= found.score_half_interval).sum())
-        as_of_many = np.exp(6 * (1 / 4 - 1 / 17) / 2)
-        narrow += int((off <= found.score_half_interval / as_of_many).sum())
+        narrow += int((off <= found.score_half_interval / 4).sum())
     least = binom.ppf(0.005, 120, 0.95)
     assert inside >= least
     assert narrow < least
@@ -347,7 +351,7 @@ def test_the_correction_tells_how_well_held_out_models_were_estimated():
     errors = [each.rmse for each in found.lengths.values()]
     assert errors[0] > errors[1] > errors[2]
     for each in found.lengths.values():
-        assert each.tests == 24  # every model twice
+        assert each.tests == 20  # every model, and the best and the worst third once more
         assert each.mae <= each.rmse
         assert each.correlation > 0.8
         assert each.covered > 0.8
@@ -368,7 +372,7 @@ def test_a_bank_with_missing_cells_is_corrected_too():
     holes[rng.uniform(size=scores.shape) < 0.05] = np.nan
     part = cross_validated_correction(holes)
     assert part.log_scale == pytest.approx(whole.log_scale, abs=0.25)
-    assert part.lengths[20].tests == 24
+    assert part.lengths[20].tests == 20
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1, 0.4])
@@ -405,7 +409,7 @@ def test_items_that_all_separate_alike_are_asked_at_random_and_others_by_informa
     rng = np.random.default_rng(seed)
     alike = bank_of(alike_items(rng))
     other = bank_of(FactorBenchmark(rng, 250).draw(standard_abilities(12), rng))
-    assert (alike.info.selector, other.info.selector) == ("random", "fisher")
+    assert (alike.info.selector, other.info.selector) == ("random", "draw")
     for bank in (alike, other):
         told = [note for note in bank.info.notices if note.startswith("auto took the selector")]
         assert len(told) == 1
@@ -452,7 +456,7 @@ def test_another_response_model_takes_items_by_information_again():
     assert refit(refit(bank, "paper-1pl"), "robust-2pl").info.selector == "random"
 
 
-def test_too_few_models_to_compare_by_take_items_by_information():
+def test_too_few_models_to_compare_by_draw_items_by_information():
     bank = bank_of(alike_items(np.random.default_rng(0), models=6))
-    assert bank.info.selector == "fisher"
-    assert "auto took the selector fisher: there are too few models" in bank.info.notices[-1]
+    assert bank.info.selector == "draw"
+    assert "auto took the selector draw: there are too few models" in bank.info.notices[-1]

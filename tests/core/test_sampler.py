@@ -8,10 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chi2
 
+from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.joint import Prospects
+from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.robust import RobustPosterior
-from lm_eval_adaptive.core.sampler import SAMPLERS, WorthSampler, choose_shared, make_sampler
+from lm_eval_adaptive.core.rules import ProcedureConfig
+from lm_eval_adaptive.core.sampler import (
+    POWER,
+    SAMPLERS,
+    WeightedDraw,
+    WorthSampler,
+    choose_shared,
+    make_sampler,
+)
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import (
     FactorBenchmark,
@@ -22,6 +33,13 @@ from tests.core.helpers import (
     random_items,
 )
 
+
+def shared(*asked):
+    """Items chosen for all models at once, without their probabilities."""
+    found = choose_shared(*asked)
+    return {model: [each.item for each in items] for model, items in found.items()}
+
+
 # Items of robust-2pl are chosen for all models at once, below.
 MODELS = ("paper-1pl", "bernoulli-2pl")
 
@@ -29,14 +47,14 @@ MODELS = ("paper-1pl", "bernoulli-2pl")
 def setting(items, responses, sampler="fisher", worth=None, seed=0):
     posterior = posterior_under(items, global_parameters(items))
     worth = np.linspace(1.0, 0.0, len(items)) if worth is None else worth
-    made = make_sampler(sampler, posterior, worth, np.random.default_rng(seed))
+    made = make_sampler(sampler, posterior, worth, seed)
     return made, posterior.estimate(responses)
 
 
 def pick(sampler, model, estimates, available, count):
     """Items for one model of several."""
     free = np.repeat(available[None, :], len(estimates.theta), axis=0)
-    return sampler.choose({model: count}, estimates, free)[model]
+    return [each.item for each in sampler.choose({model: count}, estimates, free)[model]]
 
 
 def test_the_papers_choice_is_the_item_of_most_information_at_theta():
@@ -89,7 +107,7 @@ def test_the_choice_does_not_hang_on_the_banks_row_order(model, seed):
     def ids(row_order):
         mine = responses[:, row_order]
         posterior = posterior_under(items.take(row_order), global_parameters(items))
-        sampler = make_sampler("fisher", posterior, np.zeros(15), rng)
+        sampler = make_sampler("fisher", posterior, np.zeros(15), 0)
         picked = pick(sampler, 0, posterior.estimate(mine), ~np.isfinite(mine[0]), 4)
         return [int(row_order[item]) for item in picked]
 
@@ -152,7 +170,7 @@ def shared_setting(robust, models=3, asked=5):
 def test_all_models_of_a_round_are_asked_the_same_items_once(robust):
     latents, free = shared_setting(robust)
     before = free.copy()
-    chosen = choose_shared({0: 8, 1: 8, 2: 8}, Prospects(latents), free, None)
+    chosen = shared({0: 8, 1: 8, 2: 8}, Prospects(latents), free, None)
     assert chosen[0] == chosen[1] == chosen[2]
     assert len(set(chosen[0])) == 8
     assert min(chosen[0]) >= 5
@@ -161,7 +179,7 @@ def test_all_models_of_a_round_are_asked_the_same_items_once(robust):
 
 def test_counts_may_differ_and_the_common_part_is_shared(robust):
     latents, free = shared_setting(robust)
-    chosen = choose_shared({0: 3, 2: 6}, Prospects(latents), free, None)
+    chosen = shared({0: 3, 2: 6}, Prospects(latents), free, None)
     assert set(chosen) == {0, 2}
     assert (len(chosen[0]), len(chosen[2])) == (3, 6)
     assert chosen[0] == chosen[2][:3]
@@ -170,9 +188,9 @@ def test_counts_may_differ_and_the_common_part_is_shared(robust):
 
 def test_an_item_that_one_model_cannot_be_asked_is_not_shared(robust):
     latents, free = shared_setting(robust)
-    best = choose_shared({0: 1, 1: 1, 2: 1}, Prospects(latents), free, None)[0][0]
+    best = shared({0: 1, 1: 1, 2: 1}, Prospects(latents), free, None)[0][0]
     free[1, best] = False
-    chosen = choose_shared({0: 4, 1: 4, 2: 4}, Prospects(latents), free, None)
+    chosen = shared({0: 4, 1: 4, 2: 4}, Prospects(latents), free, None)
     assert chosen[0] == chosen[1] == chosen[2]
     assert best not in chosen[0]
 
@@ -183,7 +201,7 @@ def test_models_without_a_common_item_are_asked_their_own_to_the_last(robust):
     free[1, :20] = False
     free[1, 24:] = False  # 4 items left
     free[2] = False
-    chosen = choose_shared({0: 6, 1: 6, 2: 6}, Prospects(latents), free, None)
+    chosen = shared({0: 6, 1: 6, 2: 6}, Prospects(latents), free, None)
     assert [len(chosen[row]) for row in range(3)] == [6, 4, 0]
     assert set(chosen[1]) == {20, 21, 22, 23}
     assert set(chosen[0]) <= set(range(5, 20))
@@ -194,22 +212,22 @@ def test_items_counted_as_asked_change_the_choice_as_choosing_them_does(robust):
     responses = np.full((2, 60), np.nan)
     responses[:, :5] = 0.6
     estimates, free = robust.estimate(responses), np.isnan(responses)
-    both = WorthSampler(robust).choose({0: 6}, estimates, free)[0]
+    both = [each.item for each in WorthSampler(robust).choose({0: 6}, estimates, free)[0]]
     worth = robust.worth(estimates)
     for item in both[:3]:
         worth.ask(item, [0])
     free[0, both[:3]] = False
-    assert choose_shared({0: 3}, worth, free, None)[0] == both[3:]
+    assert shared({0: 3}, worth, free, None)[0] == both[3:]
 
 
 def test_an_items_worth_is_divided_by_what_it_costs(robust):
     latents, free = shared_setting(robust)
     everyone = dict.fromkeys(range(3), 5)
-    plain = choose_shared(everyone, Prospects(latents), free, None)[0]
+    plain = shared(everyone, Prospects(latents), free, None)[0]
     costs = np.ones((3, 60))
-    assert choose_shared(everyone, Prospects(latents), free, 7.0 * costs)[0] == plain
+    assert shared(everyone, Prospects(latents), free, 7.0 * costs)[0] == plain
     costs[:, plain[0]] = 1000.0
-    dear = choose_shared(everyone, Prospects(latents), free, costs)[0]
+    dear = shared(everyone, Prospects(latents), free, costs)[0]
     assert plain[0] not in dear
     assert len(set(dear) & set(plain)) >= 2
 
@@ -217,7 +235,7 @@ def test_an_items_worth_is_divided_by_what_it_costs(robust):
 def test_items_chosen_together_repeat_each_other_less(robust):
     """The next item is chosen as if the ones before it were answered."""
     latents, free = shared_setting(robust)
-    together = choose_shared({0: 10, 1: 10, 2: 10}, Prospects(latents), free, None)[0]
+    together = shared({0: 10, 1: 10, 2: 10}, Prospects(latents), free, None)[0]
     prospects = Prospects(latents)
     worth = sum(prospects.worth(row) for row in range(3))
     greedy = np.argsort(-np.where(free.all(axis=0), worth, -np.inf))[:10].tolist()
@@ -249,3 +267,92 @@ def test_an_unknown_sampler_is_refused_with_the_known_ones():
     items = random_items("bernoulli-2pl", 3, np.random.default_rng(0))
     with pytest.raises(UsageError, match="fisher, static, random; got 'best'"):
         setting(items, np.full((1, 3), np.nan), "best")
+
+
+# --- drawing
+
+
+def test_items_are_drawn_as_often_as_their_probabilities_say():
+    """3,000 seeds, the first three items of eight: chi-square of each step against its own
+    probabilities, and the negative control, the item of most worth first, fails it."""
+    worth = np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.0])
+    free = np.ones(8, dtype=bool)
+    seeds, statistic, greedy = 3000, 0.0, 0.0
+    counts, expected = np.zeros(8), np.zeros(8)
+    for seed in range(seeds):
+        drawn = WeightedDraw(seed)(worth, free)
+        counts[drawn.item] += 1
+    expected = seeds * worth**POWER / (worth**POWER).sum()
+    kept = expected > 5.0
+    statistic = float(((counts - expected)[kept] ** 2 / expected[kept]).sum())
+    greedy = float(((seeds * (np.arange(8) == 0) - expected)[kept] ** 2 / expected[kept]).sum())
+    limit = chi2.ppf(0.999, int(kept.sum()) - 1)
+    assert statistic < limit < greedy
+    assert counts[7] == 0
+    one = WeightedDraw(3)(worth, free)
+    assert one.probability == pytest.approx(worth[one.item] ** POWER / (worth**POWER).sum())
+
+
+def test_every_fifth_item_is_drawn_plainly():
+    worth = np.linspace(0.0, 1.0, 50)
+    counts = np.zeros(50)
+    for seed in range(4000):
+        free = np.ones(50, dtype=bool)
+        free[:4] = False
+        drawn = WeightedDraw(seed)(worth, free)
+        assert drawn.probability == pytest.approx(1.0 / 46.0)
+        counts[drawn.item] += 1
+    expected = 4000 / 46.0
+    assert ((counts[4:] - expected) ** 2 / expected).sum() < chi2.ppf(0.999, 45)
+    free = np.ones(50, dtype=bool)
+    free[:3] = False  # the fourth is drawn by its worth
+    assert WeightedDraw(0)(worth, free).probability != pytest.approx(1.0 / 47.0)
+
+
+@pytest.mark.parametrize("response_model", ["robust-2pl", "bernoulli-2pl"])
+def test_all_models_are_asked_the_same_drawn_items_and_a_seed_draws_them_again(response_model):
+    bank = refit(drawn_bank(), response_model)
+    runs = []
+    for seed, order in ((1, [0, 1, 2]), (1, [2, 0, 1]), (2, [0, 1, 2])):
+        procedure = Procedure.for_bank(
+            bank, np.ones(3), ProcedureConfig(items_per_model=12, round_size=4, seed=seed)
+        )
+        assert procedure.sampler.name == "draw"
+        scores = np.random.default_rng(9).uniform(size=(3, len(bank)))[order]
+        asked = []
+
+        def respond(row, items, y=scores, asked=asked):
+            asked.append((row, items))
+            return y[row, list(items)].tolist()
+
+        procedure.run(respond)
+        items = {
+            row: [item for who, each in asked if who == row for item in each] for row in range(3)
+        }
+        assert items[0] == items[1] == items[2]
+        runs.append(items[0])
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_the_published_method_takes_the_items_of_most_worth_and_draws_none():
+    bank = refit(drawn_bank(), "paper-1pl")
+    procedure = Procedure.for_bank(bank, np.ones(2), ProcedureConfig(items_per_model=5))
+    assert procedure.sampler.name == "fisher"
+    step = procedure.next(procedure.start())
+    assert step.asks[0].probabilities == (1.0,)
+
+
+def test_a_round_tells_the_probability_of_every_item():
+    procedure = Procedure.for_bank(
+        drawn_bank(), np.ones(2), ProcedureConfig(items_per_model=10, round_size=10)
+    )
+    (first, second) = procedure.next(procedure.start()).asks
+    assert first.probabilities == second.probabilities
+    assert len(first.probabilities) == len(first.items) == 10
+    assert all(0.0 < each < 1.0 for each in first.probabilities)
+
+
+def drawn_bank():
+    rng = np.random.default_rng(11)
+    return FactorBenchmark(rng, 60).bank(rng, 12)
