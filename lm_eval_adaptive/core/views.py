@@ -42,7 +42,6 @@ THETA_SD, FACTOR_SD = 4.0, 1.0
 # have in common, since what a bank is wrong about it is wrong about for all of them alike. The
 # first is a constant, the second goes with items' heights.
 OFFSET_OWN, OFFSET_COMMON = (1.0, 0.1), (8.0, 2.0)
-OFFSETS = len(OFFSET_OWN)
 # A model's own constant where the ranked models do not show the bank's slopes again.
 LEANING_OWN = 4.0
 # Weight, in degrees of freedom, of the common noise in each item's own.
