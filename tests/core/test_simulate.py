@@ -315,7 +315,8 @@ def test_more_items_give_better_rankings_and_intervals_that_cover():
     assert best.tau >= means["robust-2pl", 10].tau - 2.0 * best.tau_se
     for length in (10, 40):
         own, ours = means["random-own", length], means["robust-2pl", length]
-        assert ours.score_abs_error < 0.7 * own.score_abs_error
+        # A part of the items is drawn plainly, more of them in longer tests.
+        assert ours.score_abs_error < (0.7 if length == 10 else 0.8) * own.score_abs_error
         assert ours.decided > own.decided
         assert ours.tau >= own.tau - 0.05
     natural = means["robust-2pl", None]

@@ -89,7 +89,7 @@ def test_a_file_holds_its_keys_in_the_order_that_people_read(tmp_path):
     ]  # fmt: skip
     assert list(data["ranking"][0]) == [
         "rank", "model", "score", "score_se", "score_ci", "ability", "ability_se", "items", "cost",
-        "known", "tied_with",
+        "known", "lies", "tied_with",
     ]  # fmt: skip
     assert next(iter(data["set_aside"][0])) == "model"
     assert list(data["set_aside"][0])[-1] == "reason"

@@ -65,10 +65,11 @@ def play(contest, shuffle=None):
     return contest
 
 
-def two(**options):
+def two(first=0, **options):
     """Two metrics whose banks hold the same documents, in orders of their own."""
     turned = np.roll(np.arange(ITEMS), 11)
-    return Contest("t", SPECS, [view("a", 0, **options), view("b", 1, turned, **options)])
+    views = [view("a", first, **options), view("b", first + 1, turned, **options)]
+    return Contest("t", SPECS, views)
 
 
 def test_a_document_is_the_same_document_to_every_view():
@@ -87,7 +88,7 @@ def test_a_document_is_the_same_document_to_every_view():
 
 
 def test_both_metrics_choose_and_each_tells_why_it_stopped():
-    contest = play(two())
+    contest = play(two(first=2))
     assert all(each.chosen for each in contest.views)
     assert sum(each.chosen for each in contest.views) == contest.rounds
     assert [each.stop_reason for each in contest.views] == ["decided", "decided"]
