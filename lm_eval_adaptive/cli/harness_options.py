@@ -39,7 +39,7 @@ HONOURED = {
     "apply_chat_template": "for all models; a model of --models may have its own",
     "fewshot_as_multiturn": "for all models that a chat template is applied to",
     "gen_kwargs": "for all models; a model's own in --models update them",
-    "output_path": "the run's folder; of a path to a .json file, the folder it is in",
+    "output_path": "the run's folder; a path that ends like a file's is refused",
     "include_path": "folders of tasks that are looked in besides",
     "seed": "of random, numpy, torch and the few-shot draws",
     "metadata": "for all tasks, over the model arguments that all models share",

@@ -138,9 +138,7 @@ def _refuse_another_folder(namespace: argparse.Namespace, resume: str | None) ->
         UsageError: ``--output_path`` names another folder.
     """
     output = getattr(namespace, "output_path", None)
-    from lm_eval_adaptive.host.settings import run_folder
-
-    if resume is None or output is None or run_folder(output).resolve() == Path(resume).resolve():
+    if resume is None or output is None or Path(output).resolve() == Path(resume).resolve():
         return
     raise UsageError(
         f"--output_path {output} has no effect with --resume {resume}: the run goes on in its own "

@@ -237,16 +237,6 @@ def hub_arguments(settings: HarnessSettings) -> dict[str, Any]:
     return given
 
 
-def run_folder(output_path: str | Path) -> Path:
-    """Where a run writes: the harness takes a folder, or a path to a ``.json`` file.
-
-    >>> str(run_folder("runs/first.json"))
-    'runs/first'
-    """
-    path = Path(output_path)
-    return path.with_suffix("") if path.suffix == ".json" else path
-
-
 def folder_name(name: str) -> str:
     """The harness's folder for a model's name."""
     return re.sub(r"[\"<>:/\|\\?\*\[\]]+", "__", name)

@@ -399,7 +399,7 @@ def read_ranking(path: Path) -> RankingDocument:
         DataError: It cannot be read, is no ranking file, or is of another schema.
     """
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
     except (ValueError, OSError, RecursionError) as error:
         raise DataError(
             f"{path} is no readable ranking file ({error}); restore it, or write it again with "

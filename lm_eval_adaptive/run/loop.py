@@ -23,7 +23,7 @@ from lm_eval_adaptive.host.environment import (
     refuse_several_processes,
 )
 from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
-from lm_eval_adaptive.host.settings import run_folder, shared_model_args
+from lm_eval_adaptive.host.settings import shared_model_args
 from lm_eval_adaptive.host.stop import Stop
 from lm_eval_adaptive.host.task import draws_a_name, open_documents
 from lm_eval_adaptive.records.files import check_folder, file_part
@@ -97,7 +97,7 @@ class AdaptiveRun:
         self.adaptive = adaptive
         self.resume = resume
         self.command = list(command)
-        self.output_path = resume or run_folder(settings.output_path or default_output_path())
+        self.output_path = resume or Path(settings.output_path or default_output_path())
         self.candidates = [Candidate(spec, settings) for spec in candidates]
         self._task_manager = task_manager
         self._listen: Listener = listener or (lambda contest, event: None)

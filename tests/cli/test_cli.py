@@ -310,7 +310,7 @@ def table(tmp_path):
         (lambda t: t.assign(score=0.5), [], "the same mean score"),
         (lambda t: t.assign(score=t.score * 100), ["--range", "0,1"], "outside the declared range"),
         (lambda t: t.assign(score="good"), [], "good"),
-        (lambda t: pd.concat([t, t[:1]]), [], "m0"),
+        (lambda t: pd.concat([t, t[:1].assign(score=0.9)]), [], "m0"),
         (lambda t: t.rename(columns={"score": "points"}), [], "score"),
         (lambda t: t, ["--exclude_model", "m9"], "no such model"),
         (lambda t: t, ["--range", "0"], "--range takes two numbers"),

@@ -192,11 +192,17 @@ def test_seeds_in_every_form_on_the_line_and_in_a_file(given, seeds, task, tmp_p
         assert found == seeds
 
 
-@pytest.mark.parametrize("ending", ["run.json", "run.v1", "run"])
-def test_output_path_with_any_ending_and_going_on(ending, task, tmp_path):
-    path = tmp_path / ending
-    assert adaptive("--tasks", task, *MODELS, *RULES, "--output_path", path) == 0
-    folder = tmp_path / ending.removesuffix(".json")
+@pytest.mark.parametrize("ending", ["run.json", "run.parquet"])
+def test_an_output_path_like_a_file_s_is_refused(ending, task, tmp_path, capsys):
+    line = refusal(capsys, "--tasks", task, *MODELS, *RULES, "--output_path", tmp_path / ending)
+    assert f"{ending} ends in .{ending.partition('.')[2]} like a file, expected a folder" in line
+    assert not list(tmp_path.glob("run*"))
+
+
+@pytest.mark.parametrize("ending", ["run.v1", "run"])
+def test_output_path_with_any_other_ending_and_going_on(ending, task, tmp_path):
+    folder = tmp_path / ending
+    assert adaptive("--tasks", task, *MODELS, *RULES, "--output_path", folder) == 0
     assert ranking_of(folder)["ranking"][0]["model"] == "whole"
     assert len(list(folder.glob("half/samples_small_*.jsonl"))) == 1
     assert adaptive("--resume", folder) == 0

@@ -194,7 +194,7 @@ def test_names_that_no_folder_can_have_or_only_one(task, tmp_path, names, caplog
 def test_an_output_path_that_is_a_file_is_refused_before_anything_is_asked(task, tmp_path):
     (tmp_path / "file").write_text("mine")
     asked = len(toy.ToyLM.calls)
-    with pytest.raises(UsageError, match=r"--output_path .*file cannot be written to"):
+    with pytest.raises(UsageError, match=r"--output_path .*file is a file; expected a folder"):
         run(task, tmp_path / "file")
     assert len(toy.ToyLM.calls) == asked
     assert (tmp_path / "file").read_text() == "mine"

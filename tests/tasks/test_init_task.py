@@ -156,7 +156,7 @@ def test_a_hub_dataset_is_described_without_a_network(place):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"name": "my task"}, "use letters"),
+        ({"name": "my task"}, "letters, digits"),
         ({"metric": "rouge"}, "did you mean rouge"),
         ({"metric": "span_score"}, "does not know it"),
         ({"dataset": "nowhere.jsonl"}, "no such file"),
