@@ -64,6 +64,9 @@ def attempt(words) -> Answer:
     out, err = io.StringIO(), io.StringIO()
     code, trace = None, ""
     level = logging.root.level
+    # A log handler of an earlier test may hold a stream that is closed, of which logging would
+    # print a traceback.
+    loud, logging.raiseExceptions = logging.raiseExceptions, False
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main(words)
@@ -72,6 +75,7 @@ def attempt(words) -> Answer:
         except BaseException:  # noqa: BLE001  that is what is looked for
             trace = traceback.format_exc()
     logging.root.setLevel(level)
+    logging.raiseExceptions = loud
     return Answer(words, code, out.getvalue(), err.getvalue(), trace)
 
 
