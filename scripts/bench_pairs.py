@@ -1,4 +1,4 @@
-"""The method's figures on real score matrices: the table in the README.
+r"""The method's figures on real score matrices: the table in the README.
 
 Runs ``simulate`` over (matrix, metric) pairs in ``../shared/scores`` (or ``--scores DIR``), prints
 a table per pair and the means::
@@ -7,16 +7,19 @@ a table per pair and the means::
     python scripts/bench_pairs.py --others --partitions 20    # all other pairs of 15 models or more
     python scripts/bench_pairs.py --few                       # tau against calibration models
     python scripts/bench_pairs.py --only wmt24_en-cs:esa alpaca_text:fkgl --seed 2000
-    python scripts/bench_pairs.py --regime all --methods default random-shared --seed 8000
+    python scripts/bench_pairs.py --regime stronger --partitions 6 --seed 9000 \
+        --methods default random-shared --json stronger.json      # docs/regimes.md
 
 ``--regime source`` (part of ``all``) calibrates on ``ifeval_oll`` and ranks ``ifeval_other_models``
 of ``../shared/bank_sources`` (or ``--sources DIR``), ``--source_partitions`` times; families are
 prefixes of the names, for shaberi_judge the ablations of one group. The last lines list the
 (matrix, regime) cells in which fewer than 93 % of over 100 called pairs are right.
 
-The partitions of seeds 5000 to 5059 were not used to tune anything; seeds 100 to 149 were, and 0 to
-19, 1000 to 1019, 2000 to 2029, 3000 to 3019, 4000 to 4019 and, in all regimes, 8000 to 8049 were
-looked at.
+Seeds 9000 to 9005 made the tables of docs/regimes.md and of the README and tuned nothing. Seeds
+7000 to 7509 tuned the drawing of items, the estimate from it and its errors, or were looked at
+meanwhile; so were 100 to 149, 0 to 19, 1000 to 1019, 2000 to 2029, 3000 to 3019, 4000 to 4019 and,
+in all regimes, 8000 to 8049. Seeds 5000 to 5059 tuned nothing; tables of them were made before
+items were drawn.
 """
 
 from __future__ import annotations

@@ -73,6 +73,12 @@ class Estimate(_Record, frozen=True, kw_only=True):
     known: bool = False
     lies: str = ""
 
+    @property
+    def beyond(self) -> str:
+        """``above`` or ``below`` where it lies outside the calibration models' range, else ""."""
+        word = self.lies.partition(" ")[0]
+        return word if word in ("above", "below") else ""
+
 
 class Entry(Estimate, frozen=True, kw_only=True):
     """A model in the ranking.

@@ -48,9 +48,10 @@ def forest(view: TaskView, prefix: str) -> str:
         tip = f"{entry.model}: {num(entry.score)}, 95 % interval {interval}"
         left, right = axis.at(lo), axis.at(hi)
         tie = f'<span class="s">not told apart from {esc(tied)}</span>' if tied else ""
+        far = f'<span class="s">{esc(entry.lies)}, errors widened</span>' if entry.beyond else ""
         rows.append(
             f'<li title="{esc(tip)}"><span class="name"><b>{entry.rank}</b> '
-            f"{esc(entry.model)}{tie}</span>"
+            f"{esc(entry.model)}{tie}{far}</span>"
             f'<span class="bar">{grid}<i class="ci" style="left:{left}%;width:{right - left:.2f}%">'
             f'</i><i class="dot" style="left:{axis.at(entry.score)}%"></i></span>'
             f'<span class="val"><b>{num(entry.score)}</b> '
@@ -64,8 +65,9 @@ def forest(view: TaskView, prefix: str) -> str:
         f'</span><span class="val s">{esc(label)}</span></li></ol>'
     )
     head = ("rank", "model", "score", "error", "95 % low", "95 % high", "ability", "items", "cost")
+    placed = any(entry.lies for entry in entries)  # not without a bank
     listing = table(
-        head,
+        (*head, "lies") if placed else head,
         (
             (
                 entry.rank,
@@ -77,6 +79,7 @@ def forest(view: TaskView, prefix: str) -> str:
                 f"{num(entry.ability, 3)} ± {num(entry.ability_se, 2)}",
                 entry.items,
                 num(entry.cost),
+                *([entry.lies] if placed else []),
             )
             for entry in entries
         ),

@@ -136,7 +136,9 @@ def _show_ranking(console: Any, ranking: RankingDocument) -> None:
     table = Table(title=Text(printable(title)), title_justify="left", box=box.HORIZONTALS)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("model", overflow="fold")
-    for name in ("score", "95 % interval", "items", *(["cost"] if priced else [])):
+    far = any(entry.beyond for entry in ranking.ranking)
+    further = [*(["cost"] if priced else []), *(["bank"] if far else [])]
+    for name in ("score", "95 % interval", "items", *further):
         table.add_column(name, justify="right", no_wrap=True)
     groups, ranks = groups_of(ranking), possible_ranks(ranking)
     tied = any(len(group) > 1 for group in groups)
@@ -144,7 +146,7 @@ def _show_ranking(console: Any, ranking: RankingDocument) -> None:
     ends = {a[-1] for a, b in pairwise(groups) if max(len(a), len(b)) > 1}
     names = ranking.names
     labels = dict(zip(names, bare_names(names), strict=True))
-    fits = max(map(len, names), default=0) <= console.width - (60 if priced else 50)
+    fits = max(map(len, names), default=0) <= console.width - 50 - 10 * len(further)
     for entry in ranking.ranking:
         low, high = (f"{each:.4g}" for each in entry.score_ci)
         best, worst = ranks[entry.model]
@@ -155,6 +157,7 @@ def _show_ranking(console: Any, ranking: RankingDocument) -> None:
             f"{low} – {high}",
             "known" if entry.known else str(entry.items),
             *([f"{entry.cost:.4g}"] if priced else []),
+            *([entry.beyond] if far else []),
             end_section=entry.model in ends,
         )
     console.print(table)
@@ -162,6 +165,11 @@ def _show_ranking(console: Any, ranking: RankingDocument) -> None:
         _prose(
             console,
             "2–3: any of these ranks is possible; all models above a line beat all below it",
+        )
+    if far:
+        _prose(
+            console,
+            "bank: above or below all models that calibrated it; errors are widened for that",
         )
     for lost in ranking.set_aside:
         _prose(console, f"set aside: {printable(lost.model)}: {printable(lost.reason)}")

@@ -510,6 +510,28 @@ def test_a_model_that_was_set_aside_is_named_and_not_ranked(tmp_path: Path) -> N
     assert lost["model"] in money[: money.index("</ol>")]  # its answers were paid for
 
 
+def test_the_page_says_which_models_lie_beyond_the_banks_own(tmp_path: Path) -> None:
+    made = make_run(tmp_path)
+    document = made["document"]
+    within = "within the range of the 17 calibration models"
+    places = ("above all 17 calibration models", within, within)
+    for entry, lies in zip(document["ranking"], places, strict=True):
+        entry["lies"] = lies
+    text = render_report(
+        ranking_from(document), bank=made["bank"], answers=answers_of(made["answers"])
+    )
+    forest, _, listing = text[text.index('data-plot="forest"') :].partition("</ol>")
+    first, *others = forest.split("</li>")
+    assert "above all 17 calibration models, errors widened" in first
+    assert not any("errors widened" in other for other in others)
+    assert within not in forest
+    assert listing.count(within) == 2  # the table has all of them
+    for entry in document["ranking"]:  # as without a bank
+        entry["lies"] = ""
+    text = render_report(ranking_from(document), bank=None, answers=[])
+    assert ">lies<" not in text
+
+
 def test_the_journal_alone_names_what_failed(tmp_path: Path) -> None:
     make_run(tmp_path, finished=False, keep_bank=False, excluded=(4,))
     with Journal(tmp_path / "journal.jsonl") as log:

@@ -580,3 +580,29 @@ def test_the_status_line_names_the_pair_and_what_is_given_up():
         "1 of 2 pairs decided; 3 too close to pursue; 135 items asked, 11 % of a full run; "
         "hardest: org/alpha or org/beta; about 120 items left, 60 s"
     )
+
+
+def at_the_end(ranking, tmp_path):
+    console = screen(100)
+    show_outcome(as_file(ranking, tmp_path), console)
+    return console.file.getvalue()
+
+
+def test_a_model_beyond_the_banks_own_is_marked_in_the_table_and_nothing_else_is(tmp_path):
+    data = made_data(3)
+    places = (
+        "above all 17 calibration models",
+        "within the range of the 17 calibration models",
+        "below all 17 calibration models",
+    )
+    for entry, lies in zip(data["ranking"], places, strict=True):
+        entry["lies"] = lies
+    text = at_the_end(ranking_from(data), tmp_path)
+    marks = [line.split()[-1] for line in text.splitlines() if re.match(r"\s+\d\s+m\d ", line)]
+    assert marks == ["above", "46", "below"]
+    assert "errors are widened for that" in text
+    for entry in data["ranking"]:
+        entry["lies"] = places[1]
+    text = at_the_end(ranking_from(data), tmp_path)
+    assert "errors are widened" not in text
+    assert not re.search(r"items +bank", text)
