@@ -33,6 +33,7 @@ from lm_eval_adaptive.host.draws import (
     full_run_draws,
     seed_everything,
 )
+from lm_eval_adaptive.host.remote_code import remote_code_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -262,6 +263,8 @@ def _no_generation(others: Sequence[str], rest: int) -> str:
 def _loaded_alone(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
     try:
         return list(task_manager.load([name])["tasks"].values())
+    except TaskError:  # of this package, in its own words
+        raise
     except Exception as error:
         raise TaskError(
             f"task {_label(name)} does not load: {_first_line(error)}; check its data with "
@@ -437,6 +440,7 @@ def open_documents(
     name_is_drawn: bool = False,
     generation_only: bool = False,
     unsafe_confirmed: bool = False,
+    remote_code_trusted: bool = False,
 ) -> list[TaskDocs]:
     """The documents of a run's tasks, as a plain run under the same seeds has them.
 
@@ -452,14 +456,17 @@ def open_documents(
             :func:`draws_a_name`.
         generation_only: See :func:`load_tasks`; what is left out stands in the notices.
         unsafe_confirmed: Whether the user lets tasks run the models' answers as code.
+        remote_code_trusted: Whether the user lets data sets run code that comes with them.
 
     Raises:
-        TaskError: See :func:`load_tasks`; or a task runs code and nobody confirmed it.
+        TaskError: See :func:`load_tasks`; or a task runs code, of answers or of its data, and
+            nobody allowed it.
     """
     seed_everything(seeds)
     found = []
     with fresh_draws():
-        tasks, others = load_tasks(task_manager, names, generation_only=generation_only)
+        with remote_code_checked(trusted=remote_code_trusted):
+            tasks, others = load_tasks(task_manager, names, generation_only=generation_only)
         for task in tasks:
             if getattr(task, "UNSAFE_CODE", False) and not unsafe_confirmed:
                 raise TaskError(

@@ -196,6 +196,7 @@ class AdaptiveRun:
             and all(draws_a_name(spec.model_args) for spec in specs),
             generation_only=self.settings.generation_only,
             unsafe_confirmed=self.settings.confirm_run_unsafe_code,
+            remote_code_trusted=self.settings.trust_remote_code,
         )
         self._refuse_text_models(documents)
         tasks = [docs.name for docs in documents]
