@@ -34,6 +34,7 @@ from lm_eval_adaptive.host.draws import (
     seed_everything,
 )
 from lm_eval_adaptive.host.remote_code import remote_code_checked
+from lm_eval_adaptive.metrics.base import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -576,7 +577,7 @@ def process_answers(task: Any, instances: Sequence[Any]) -> list[DocumentResult]
 
     A ``process_results`` with a ``batch`` beside it scores all documents in one call, and only the
     metrics that the run ranks by; see ``metrics.task``. One document whose metric raises does not
-    touch the others.
+    touch the others, and one metric of a ``metric_list`` that raises does not touch the rest.
 
     Args:
         task: A served task.
@@ -632,5 +633,39 @@ def _values(
         except AdaptiveError:
             raise
         except Exception as problem:  # noqa: BLE001  any metric of any task
-            found.append(_first_line(problem))
+            rest = {} if batch is not None else _metrics_one_by_one(task, doc, response)
+            found.append(rest or _first_line(problem))
     return found
+
+
+def _metrics_one_by_one(task: Any, doc: Any, response: list[Any]) -> dict[str, Any]:
+    """Values of a document by the metrics of ``metric_list`` of which one raised.
+
+    The harness computes them in one go; one that raises is to cost its own value alone. A
+    ``process_results`` of the task's own cannot be taken apart.
+
+    Returns:
+        A value for each metric, missing where it raised; nothing where all raised.
+    """
+    metrics = getattr(task, "_metric_fn_list", None)
+    if callable(task.config.process_results) or not metrics or len(metrics) < 2:
+        return {}
+    found: dict[str, Any] = {}
+    lost: dict[str, Missing] = {}
+    try:
+        for name, compute in metrics.items():
+            task._metric_fn_list = {name: compute}  # noqa: SLF001  what process_results goes through
+            try:
+                found.update(task.process_results(doc, response))
+            except AdaptiveError:
+                raise
+            except Exception as problem:  # noqa: BLE001  any metric of any task
+                lost[name] = Missing(_first_line(problem))
+    finally:
+        task._metric_fn_list = metrics  # noqa: SLF001
+    if not found:
+        return {}
+    # What a function gives may have names of its own: those asked for are not there, either.
+    reasons = "; ".join(f"{name}: {each.reason}" for name, each in lost.items())
+    asked = dict.fromkeys(task.wanted_metrics or (), Missing(reasons))
+    return {**asked, **lost, **found}
