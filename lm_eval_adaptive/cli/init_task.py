@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import math
+import os
 import re
 import textwrap
 from dataclasses import dataclass, field
@@ -19,6 +22,8 @@ from lm_eval_adaptive.records.files import check_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
 
 # Metrics of the harness itself for generated text: range, direction.
 _CORE: dict[str, tuple[float, float, bool]] = {
@@ -101,7 +106,10 @@ def _parse(path: Path) -> Any:
     if kind == ".parquet":
         return pd.read_parquet(path).to_dict("records")
     if kind in (".csv", ".tsv"):
-        table = pd.read_csv(path, sep="\t" if kind == ".tsv" else ",", keep_default_na=False)
+        # As the helper reads it: a cell of "NA" or "None" is a text, an empty one is missing.
+        table = pd.read_csv(
+            path, sep="\t" if kind == ".tsv" else ",", keep_default_na=False, na_values=[""]
+        )
         return table.to_dict("records")
     text = path.read_text(encoding="utf-8")
     if kind == ".json" and text.lstrip().startswith("["):
@@ -132,6 +140,61 @@ def _prompt_columns(prompt: str) -> set[str]:
         return set(meta.find_undeclared_variables(Environment().parse(prompt)))  # noqa: S701  plain text
     except TemplateSyntaxError as error:
         raise UsageError(f"--prompt is no Jinja2 template: {error}") from error
+
+
+def _template(column: str) -> str:
+    """What stands for a column in ``doc_to_text`` and ``doc_to_target``.
+
+    A name that is no variable of Jinja2 stands for itself: the harness takes a text that is a
+    column's name as that column.
+
+    >>> _template("class"), _template("right answer"), _template("none")
+    ('{{class}}', 'right answer', 'none')
+    """
+    from jinja2 import Environment, TemplateSyntaxError, meta
+
+    text = f"{{{{{column}}}}}"
+    try:
+        found = meta.find_undeclared_variables(Environment().parse(text))  # noqa: S701  plain text
+    except TemplateSyntaxError:
+        return column
+    return text if found == {column} else column
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether a document has no right answer here; 0 is one."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return True
+    if isinstance(value, str):
+        return not value.strip()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return isinstance(value, list | tuple) and all(_is_blank(each) for each in value)
+
+
+def _refuse_awkward(
+    wish: TaskWish, columns: Sequence[str], named: Sequence[str], where: str
+) -> None:
+    """Refuse columns that no template can be written over.
+
+    Raises:
+        UsageError: There is one; the message names it.
+    """
+    if "self" in columns:
+        raise UsageError(
+            f"{where}: a column named 'self' cannot be given to Jinja2 templates; rename it"
+        )
+    odd = [column for column in named if _template(column) == column]
+    if odd and wish.metric == "judge":
+        raise UsageError(
+            f"--metric judge: its rubric cannot name the column {odd[0]!r} of {where}; rename it "
+            "to letters, digits and '_'"
+        )
+
+
+def _helper_name(name: str) -> str:
+    """The helper's module: the harness takes a dot in it for a folder."""
+    return name.replace(".", "_") + "_helper"
 
 
 def _metric_facts(name: str) -> tuple[float, float, bool, bool]:
@@ -192,8 +255,10 @@ def init_task(wish: TaskWish) -> WrittenTask:
     where = str(path) if local else f"dataset {wish.dataset}"
     target = _column(wish.target_column, columns, _TARGETS, "--target", where)
     source = _column(wish.input_column, columns, _INPUTS, "--input", where)
-    prompt = wish.prompt if wish.prompt is not None else f"{{{{{source}}}}}"
-    strange = sorted(_prompt_columns(prompt) - set(columns)) if columns else []
+    _refuse_awkward(wish, columns, (source, target), where)
+    prompt = _template(source) if wish.prompt is None else wish.prompt
+    named = set() if wish.prompt is None else _prompt_columns(prompt)
+    strange = sorted(named - set(columns)) if columns else []
     if strange:
         raise UsageError(
             f"--prompt names {strange[0]!r}, which is no column of {where}; it has "
@@ -206,12 +271,19 @@ def init_task(wish: TaskWish) -> WrittenTask:
             f"--metric {wish.metric}: column {target} holds several references, and the harness "
             f"makes any metric of its own 0 or 1 on those; take {instead}, which scores the best"
         )
+    blank = sum(_is_blank(row.get(target)) for row in rows)
+    if rows and blank == len(rows):
+        raise UsageError(
+            f"{where}: no document has a right answer in column {target}; name another with "
+            "--target"
+        )
     folder = Path(wish.output or wish.name).expanduser()
     check_folder(folder, "--output")
     files = {folder / f"{wish.name}.yaml": ""}
-    helper = folder / f"{wish.name}_helper.py"
+    helper = folder / f"{_helper_name(wish.name)}.py"
     if local or own_metric:
-        files[helper] = _helper_text(wish, path if local else None, target, source, folder)
+        data = _data_text(wish.name, path, folder, target if blank else None) if local else []
+        files[helper] = _helper_text(wish, data, target, source)
     files[folder / f"{wish.name}.yaml"] = _yaml_text(
         wish, local=local, own=own_metric, scale=(lo, hi), higher=higher, target=target,
         source=source, prompt=prompt,
@@ -222,14 +294,13 @@ def init_task(wish: TaskWish) -> WrittenTask:
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         file.write_text(text, encoding="utf-8")
-    return WrittenTask(next(iter(files)), tuple(files), tuple(_notices(wish, rows, target)))
+    return WrittenTask(next(iter(files)), tuple(files), tuple(_notices(wish, rows, target, blank)))
 
 
-def _notices(wish: TaskWish, rows: Sequence[dict[str, Any]], target: str) -> list[str]:
+def _notices(wish: TaskWish, rows: Sequence[dict[str, Any]], target: str, blank: int) -> list[str]:
     from lm_eval_adaptive.metrics import METRICS
 
     found = []
-    blank = sum(not str(row.get(target) or "").strip() for row in rows)
     if rows:
         found.append(f"{len(rows)} documents")
     if blank:
@@ -246,7 +317,73 @@ def _notices(wish: TaskWish, rows: Sequence[dict[str, Any]], target: str) -> lis
     return found
 
 
-def _helper_text(wish: TaskWish, data: Path | None, target: str, source: str, folder: Path) -> str:
+def _places(data: Path, folder: Path) -> list[str]:
+    """Where a helper looks for its documents, as Python: the whole folder may be moved."""
+    resolved = data.resolve()
+    found = []
+    try:
+        found.append(Path(os.path.relpath(resolved, folder.resolve())).as_posix())
+    except ValueError:  # another drive
+        log.debug("%s: not to be reached from %s", resolved, folder)
+    inside = bool(found) and not found[0].startswith("..")
+    places = [f"HERE / {each!a}" for each in (*found, resolved.name)]
+    if not inside:
+        places.insert(len(found), f"Path({str(resolved)!a})")
+    return list(dict.fromkeys(places))
+
+
+def _data_text(name: str, data: Path, folder: Path, answered: str | None) -> list[str]:
+    """The lines of a helper that load its documents.
+
+    Args:
+        name: The task's.
+        data: The file.
+        folder: Where the helper will be.
+        answered: Column without which a document is left out, None to keep all.
+    """
+    kind = _READERS[data.suffix.lower()]
+    more = ', keep_default_na=False, na_values=[""]' if kind == "csv" else ""
+    more += ', delimiter="\\t"' if data.suffix.lower() == ".tsv" else ""
+    lines = [
+        "HERE = Path(__file__).resolve().parent",
+        "# Where the documents may be; the first that is there is taken.",
+        "PLACES = [",
+        *(f"    {place}," for place in _places(data, folder)),
+        "]",
+        "",
+        "",
+        "def load_dataset(**_):",
+        '    """The documents, as the split ``test``."""',
+        "    import datasets",
+        "",
+        "    there = [place for place in PLACES if place.is_file()]",
+        "    if not there:",
+        '        wanted = " or ".join(map(str, PLACES))',
+        "        raise FileNotFoundError(",
+        f'            f"the documents of {name} are not there: expected a file {{wanted}}; "',
+        '            f"put it there, or change PLACES in {__file__}"',
+        "        )",
+        '    files = {"test": str(there[0])}',
+        f'    found = datasets.load_dataset("{kind}", data_files=files{more})',
+    ]
+    if answered is None:
+        return [*lines, "    return found", ""]
+    return [
+        *lines,
+        "    # A document without a right answer cannot be scored.",
+        f"    return found.filter(lambda doc: has_answer(doc[{answered!a}]))",
+        "",
+        "",
+        "def has_answer(value):",
+        '    """Whether a right answer, or one of several, is there."""',
+        "    if isinstance(value, list):",
+        "        return any(map(has_answer, value))",
+        '    return value is not None and str(value).strip() not in ("", "nan")',
+        "",
+    ]
+
+
+def _helper_text(wish: TaskWish, data: Sequence[str], target: str, source: str) -> str:
     from lm_eval_adaptive.metrics import METRICS
 
     own = wish.metric in METRICS
@@ -255,44 +392,34 @@ def _helper_text(wish: TaskWish, data: Path | None, target: str, source: str, fo
         "",
         "from __future__ import annotations",
         "",
+        "from pathlib import Path",
+        "",
     ]
-    if data is not None or own:
-        parts += ["from pathlib import Path", ""]
     if own:
         parts += ["from lm_eval_adaptive.metrics import document_metrics", ""]
-    if data is not None:
-        resolved = data.resolve()
-        try:
-            relative = resolved.relative_to(folder.resolve()).as_posix()
-            place = f"Path(__file__).parent / {json.dumps(relative)}"
-        except ValueError:
-            place = f"Path({json.dumps(str(resolved))})"
-        delimiter = ', delimiter="\\t"' if data.suffix.lower() == ".tsv" else ""
-        kind = _READERS[data.suffix.lower()]
-        parts += [
-            f"DATA = {place}",
-            "",
-            "",
-            "def load_dataset(**_):",
-            '    """The documents, as the split ``test``."""',
-            "    import datasets",
-            "",
-            '    files = {"test": str(DATA)}',
-            f'    return datasets.load_dataset("{kind}", data_files=files{delimiter})',
-            "",
-        ]
+    parts += data
     if own:
-        extra = f"    source={json.dumps(source)},\n" if wish.metric == "comet" else ""
+        extra = f"    source={source!a},\n" if wish.metric == "comet" else ""
         parts += [
             "",
             "process_results = document_metrics(",
-            f"    {json.dumps(wish.metric)},",
-            f"    reference={json.dumps(target)},  # a text, or a list of them: the best counts",
+            f"    {wish.metric!a},",
+            f"    reference={target!a},  # a text, or a list of them: the best counts",
             f'{extra}    settings=Path(__file__).with_name("{wish.name}.yaml"),',
             ")",
             "",
         ]
     return "\n".join(parts)
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML: as JSON, but with what PyYAML does not read escaped one by one."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub(
+        r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]",
+        lambda found: f"\\u{ord(found[0]):04x}",
+        quoted,
+    )
 
 
 def _yaml_text(
@@ -306,7 +433,7 @@ def _yaml_text(
     source: str,
     prompt: str,
 ) -> str:
-    quote = json.dumps  # a JSON string is a YAML string
+    quote = _quoted
     split = "test" if local else wish.split or "test"
     lines = [
         "# A task of lm-evaluation-harness, written by `lm-eval-adaptive init-task`; edit at will.",
@@ -316,7 +443,7 @@ def _yaml_text(
         lines += [
             "# A name only: the documents come from the helper beside this file.",
             f"dataset_path: {quote(wish.name)}",
-            f"custom_dataset: !function {wish.name}_helper.load_dataset",
+            f"custom_dataset: !function {_helper_name(wish.name)}.load_dataset",
         ]
     else:
         lines.append(f"dataset_path: {quote(wish.dataset)}")
@@ -333,8 +460,8 @@ def _yaml_text(
         "output_type: generate_until",
         f"test_split: {quote(split)}",
         "# Jinja2 over a document's columns. A system message would go into description:.",
-        f"doc_to_text: {quote(prompt, ensure_ascii=False)}",
-        f"doc_to_target: {quote('{{' + target + '}}')}",
+        f"doc_to_text: {quote(prompt)}",
+        f"doc_to_target: {quote(_template(target))}",
         "num_fewshot: 0",
         "generation_kwargs:",
         '  until: []  # a chat model ends by itself; for base models ["\\n"] or the like',
@@ -343,7 +470,7 @@ def _yaml_text(
         "  temperature: 0.0",
     ]
     if own:
-        lines.append(f"process_results: !function {wish.name}_helper.process_results")
+        lines.append(f"process_results: !function {_helper_name(wish.name)}.process_results")
     lines += [
         "metric_list:",
         f"  - metric: {wish.metric}",

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from lm_eval_adaptive.core.estimates import Estimates
+from lm_eval_adaptive.core.floor import least_pair_variance, with_least_variance
 from lm_eval_adaptive.core.forecast import FASTEST
 from lm_eval_adaptive.core.response import expected_score, information, variance
 from lm_eval_adaptive.core.widening import (
@@ -111,15 +112,15 @@ class BernoulliPosterior:
         answered = np.isfinite(responses).sum(axis=1)
         wider = np.exp(BINARY_SCALE + BINARY_SCALE_L * log_length(answered))
         own = score_se**2
+        apart = pair_factor(answered, BINARY_PAIR, BINARY_PAIR_L) * (own[:, None] + own[None, :])
         return Estimates(
             theta,
             theta_se,
             score,
-            np.diag(own * wider),
+            with_least_variance(np.diag(own * wider), n),
             score,
-            np.diag(own),
-            pair_var=pair_factor(answered, BINARY_PAIR, BINARY_PAIR_L)
-            * (own[:, None] + own[None, :]),
+            with_least_variance(np.diag(own), n),
+            pair_var=least_pair_variance(apart, n),
             interval_df=INTERVAL_DF,
             pair_df=PAIR_DF,
             grid=self.grid,

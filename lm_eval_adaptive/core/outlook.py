@@ -143,6 +143,6 @@ def _within_budget(procedure: Procedure, state: RunState, left: NDArray[np.float
         total = min(total, config.budget_items - float(state.answered.sum()))
     price = float((left * procedure.costs).sum())
     if config.budget is not None and price > 0.0:
-        money = config.budget - float(state.spent.sum())
+        money = config.budget - float(procedure.elsewhere) - float(state.spent.sum())
         total *= min(1.0, max(money, 0.0) / price)
     return float(max(total, 0.0))

@@ -28,6 +28,7 @@ from scipy.special import logit, ndtri
 
 from lm_eval_adaptive.core.calibration import completed_means
 from lm_eval_adaptive.core.estimates import Estimates
+from lm_eval_adaptive.core.floor import alike_variance
 from lm_eval_adaptive.core.forecast import FASTEST
 
 if TYPE_CHECKING:
@@ -213,14 +214,15 @@ class PairedPosterior:
             seen = np.isfinite(ordered[row])
             if count[row] > 1:
                 own = float(ordered[row, seen].var(ddof=1)) / count[row]
-                variance[row] = own * (1.0 - count[row] / n)
+                variance[row] = max(own * (1.0 - count[row] / n), alike_variance(n, n))
             if count[row]:
                 low, high = mean_interval(
                     ordered[row, seen], self.order.blocks[seen], self.sizes, n, INTERVAL_LEVEL
                 )
-                half[row] = max(score[row] - low, high - score[row])
+                least = 2.0 * float(np.sqrt(alike_variance(n, n)))
+                half[row] = max(score[row] - low, high - score[row], least)
             if count[row] and not np.ptp(ordered[row, seen]) > 0.0:
-                variance[row] = _alike_variance(int(count[row]), n)
+                variance[row] = alike_variance(int(count[row]), n)
                 half[row] = min(max(half[row], 2.0 * float(np.sqrt(variance[row]))), 1.0)
         pair_var, within = np.zeros((m, m)), np.eye(m)
         for a in range(m):
@@ -269,16 +271,6 @@ class PairedPosterior:
             self._log_evidence(-difference, seen, -self.margin),
         )
         return float(1.0 - np.exp(-least))
-
-
-def _alike_variance(count: int, total: int) -> float:
-    """Variance of a mean of which all values seen are the same, so that they tell of no spread.
-
-    That of a share by the rule of succession, as if one in ``count + 2`` were another; where all
-    documents were asked, one more is thought of, and the error is never 0.
-    """
-    share = 1.0 / (count + 2)
-    return share * (1.0 - share) / (count + 2) * (total - count + 1) / (total + 1)
 
 
 class Alike:

@@ -83,6 +83,8 @@ class Procedure:
         self.inference, self.sampler, self.config, self.kept = inference, sampler, config, kept
         self._recorded = known
         self._last: tuple[FloatArray, Estimates] | None = None
+        # What of the budget is not this test's: spent on other tasks, or held for them.
+        self.elsewhere = Decimal()
         given = np.asarray(costs, dtype=np.float64)
         if not (np.isfinite(given) & (given > 0.0)).all():
             raise UsageError(f"every model's cost must be above 0, got {given.tolist()}")
@@ -158,7 +160,7 @@ class Procedure:
                 "sure the ranking must be"
             )
         length = config.items_per_model or self.min_items
-        warm_up = length * sum(map(exact, self.costs[~self.known]), Decimal())
+        warm_up = self.least_cost
         if config.budget is not None and warm_up > exact(config.budget):
             raise UsageError(
                 f"--budget {config.budget:g} does not cover the first {length} items of each model "
@@ -169,6 +171,12 @@ class Procedure:
                 f"--budget_items {config.budget_items} does not cover the first {length} items of "
                 f"each of {m} models ({length * m}); raise it or lower --min_items"
             )
+
+    @property
+    def least_cost(self) -> Decimal:
+        """What the first items of all models are expected to cost."""
+        length = self.config.items_per_model or self.min_items
+        return length * sum(map(exact, self.costs[~self.known]), Decimal())
 
     def start(self, available: BoolArray | None = None) -> RunState:
         """A state without answers; ``available`` narrows the items that are kept, shape (n,)."""
@@ -354,7 +362,7 @@ class Procedure:
         config = self.config
         money = Decimal("Infinity")
         if config.budget is not None:
-            money = exact(config.budget) - sum(map(exact, state.spent), Decimal())
+            money = exact(config.budget) - sum(map(exact, state.spent), self.elsewhere)
         total = int(state.answered.sum())
         items = np.inf if config.budget_items is None else float(config.budget_items - total)
         return money, items

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from lm_eval_adaptive.core import defaults
+from lm_eval_adaptive.core.floor import MOST_SURE
 from lm_eval_adaptive.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def probability_from(level: FloatArray, variance: FloatArray, df: float) -> Floa
         df: Degrees of freedom.
 
     Returns:
-        Shape (m, m); p[i, j] + p[j, i] = 1, one half on the diagonal.
+        Shape (m, m); p[i, j] + p[j, i] = 1, one half on the diagonal; never 0 or 1, see ``floor``.
 
     >>> variance = difference_variance(np.diag([0.36, 0.64]))
     >>> p = probability_from(np.array([1.0, 0.0]), variance, np.inf)
@@ -133,7 +134,7 @@ def probability_from(level: FloatArray, variance: FloatArray, df: float) -> Floa
     with np.errstate(invalid="ignore", divide="ignore"):
         z = np.where(sd > 0.0, difference / sd, np.sign(difference) * np.inf)
     z = np.where(difference == 0.0, 0.0, z)
-    p = stdtr(df, np.abs(z))
+    p = np.minimum(stdtr(df, np.abs(z)), MOST_SURE)
     return np.asarray(np.where(z >= 0.0, p, 1.0 - p))
 
 

@@ -15,6 +15,7 @@ from lm_eval_adaptive.core.calibration import MODEL_EPSILON
 from lm_eval_adaptive.core.correction import Correction
 from lm_eval_adaptive.core.error_model import ErrorModel
 from lm_eval_adaptive.core.estimates import Estimates
+from lm_eval_adaptive.core.floor import least_pair_variance, with_least_variance
 from lm_eval_adaptive.core.forecast import OBSERVED
 from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.pooled import pool
@@ -74,7 +75,8 @@ class RobustPosterior:
         answered = np.isfinite(responses).sum(axis=1)
         cov = self.errors.level_cov(found, answered)
         open_share = 1.0 - answered / responses.shape[1]
-        score_cov = self.errors.score_cov(found, cov, answered, open_share)
+        n = responses.shape[1]
+        score_cov = with_least_variance(self.errors.score_cov(found, cov, answered, open_share), n)
         theta, theta_se = self._abilities(found.score, np.sqrt(np.diag(score_cov)))
         return Estimates(
             theta=theta,
@@ -82,8 +84,8 @@ class RobustPosterior:
             score=found.score,
             score_cov=score_cov,
             level=found.score,
-            level_cov=cov,
-            pair_var=self.errors.pair_var(found, cov, answered),
+            level_cov=with_least_variance(cov, n),
+            pair_var=least_pair_variance(self.errors.pair_var(found, cov, answered), n),
             interval_df=INTERVAL_DF,
             pair_df=PAIR_DF,
             misfit=found.misfit,

@@ -33,6 +33,8 @@ from lm_eval_adaptive.host.draws import (
     full_run_draws,
     seed_everything,
 )
+from lm_eval_adaptive.host.remote_code import remote_code_checked
+from lm_eval_adaptive.metrics.base import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -262,6 +264,8 @@ def _no_generation(others: Sequence[str], rest: int) -> str:
 def _loaded_alone(task_manager: Any, name: str | dict[str, Any]) -> list[Any]:
     try:
         return list(task_manager.load([name])["tasks"].values())
+    except TaskError:  # of this package, in its own words
+        raise
     except Exception as error:
         raise TaskError(
             f"task {_label(name)} does not load: {_first_line(error)}; check its data with "
@@ -437,6 +441,7 @@ def open_documents(
     name_is_drawn: bool = False,
     generation_only: bool = False,
     unsafe_confirmed: bool = False,
+    remote_code_trusted: bool = False,
 ) -> list[TaskDocs]:
     """The documents of a run's tasks, as a plain run under the same seeds has them.
 
@@ -452,14 +457,17 @@ def open_documents(
             :func:`draws_a_name`.
         generation_only: See :func:`load_tasks`; what is left out stands in the notices.
         unsafe_confirmed: Whether the user lets tasks run the models' answers as code.
+        remote_code_trusted: Whether the user lets data sets run code that comes with them.
 
     Raises:
-        TaskError: See :func:`load_tasks`; or a task runs code and nobody confirmed it.
+        TaskError: See :func:`load_tasks`; or a task runs code, of answers or of its data, and
+            nobody allowed it.
     """
     seed_everything(seeds)
     found = []
     with fresh_draws():
-        tasks, others = load_tasks(task_manager, names, generation_only=generation_only)
+        with remote_code_checked(trusted=remote_code_trusted):
+            tasks, others = load_tasks(task_manager, names, generation_only=generation_only)
         for task in tasks:
             if getattr(task, "UNSAFE_CODE", False) and not unsafe_confirmed:
                 raise TaskError(
@@ -569,7 +577,7 @@ def process_answers(task: Any, instances: Sequence[Any]) -> list[DocumentResult]
 
     A ``process_results`` with a ``batch`` beside it scores all documents in one call, and only the
     metrics that the run ranks by; see ``metrics.task``. One document whose metric raises does not
-    touch the others.
+    touch the others, and one metric of a ``metric_list`` that raises does not touch the rest.
 
     Args:
         task: A served task.
@@ -625,5 +633,39 @@ def _values(
         except AdaptiveError:
             raise
         except Exception as problem:  # noqa: BLE001  any metric of any task
-            found.append(_first_line(problem))
+            rest = {} if batch is not None else _metrics_one_by_one(task, doc, response)
+            found.append(rest or _first_line(problem))
     return found
+
+
+def _metrics_one_by_one(task: Any, doc: Any, response: list[Any]) -> dict[str, Any]:
+    """Values of a document by the metrics of ``metric_list`` of which one raised.
+
+    The harness computes them in one go; one that raises is to cost its own value alone. A
+    ``process_results`` of the task's own cannot be taken apart.
+
+    Returns:
+        A value for each metric, missing where it raised; nothing where all raised.
+    """
+    metrics = getattr(task, "_metric_fn_list", None)
+    if callable(task.config.process_results) or not metrics or len(metrics) < 2:
+        return {}
+    found: dict[str, Any] = {}
+    lost: dict[str, Missing] = {}
+    try:
+        for name, compute in metrics.items():
+            task._metric_fn_list = {name: compute}  # noqa: SLF001  what process_results goes through
+            try:
+                found.update(task.process_results(doc, response))
+            except AdaptiveError:
+                raise
+            except Exception as problem:  # noqa: BLE001  any metric of any task
+                lost[name] = Missing(_first_line(problem))
+    finally:
+        task._metric_fn_list = metrics  # noqa: SLF001
+    if not found:
+        return {}
+    # What a function gives may have names of its own: those asked for are not there, either.
+    reasons = "; ".join(f"{name}: {each.reason}" for name, each in lost.items())
+    asked = dict.fromkeys(task.wanted_metrics or (), Missing(reasons))
+    return {**asked, **lost, **found}

@@ -36,6 +36,7 @@ from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
+from lm_eval_adaptive.run.purse import refuse_small_shares, share_budget
 from lm_eval_adaptive.run.ranking import ranking_document, summary_document, versions
 from lm_eval_adaptive.run.results import write_results
 from lm_eval_adaptive.run.stopping import cause, exit_code, heeding_signals
@@ -128,7 +129,9 @@ class AdaptiveRun:
             with journal, self.saying_how_to_go_on(journal.path), heeding_signals(self.stop):
                 outcome = RunOutcome(self.output_path)
                 try:
-                    for docs, contest in opened:
+                    contests = [contest for _, contest in opened]
+                    for place, (docs, contest) in enumerate(opened):
+                        share_budget(contests, place)
                         Play(
                             docs, contest, self.candidates, journal, held, self._pool,
                             self._listen, self.stop, self.pause,
@@ -196,6 +199,7 @@ class AdaptiveRun:
             and all(draws_a_name(spec.model_args) for spec in specs),
             generation_only=self.settings.generation_only,
             unsafe_confirmed=self.settings.confirm_run_unsafe_code,
+            remote_code_trusted=self.settings.trust_remote_code,
         )
         self._refuse_text_models(documents)
         tasks = [docs.name for docs in documents]
@@ -204,6 +208,7 @@ class AdaptiveRun:
         refuse_idle_options(adaptive, self.candidates)
         found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
         refuse_idle_rules(adaptive, [contest for _, contest in found])
+        refuse_small_shares([contest for _, contest in found])
         return found
 
     def _refuse_text_models(self, documents: Sequence[TaskDocs]) -> None:

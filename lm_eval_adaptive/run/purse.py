@@ -12,15 +12,55 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.core.money import exact
+from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.host.settings import cost_of_tokens
 from lm_eval_adaptive.host.task import build_instances
 from lm_eval_adaptive.records.journal import AskRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lm_eval_adaptive.host.candidate import Candidate
     from lm_eval_adaptive.run.contest import Contest, Plan
+
+
+def refuse_small_shares(contests: Sequence[Contest]) -> None:
+    """Refuse a budget of which a task's equal share does not pay for its first items.
+
+    Raises:
+        UsageError: It is one.
+    """
+    for contest in contests if len(contests) > 1 else ():
+        budget = contest.first.terms.options.budget
+        least = contest.first.procedure.least_cost
+        if budget is not None and least * len(contests) > exact(budget):
+            raise UsageError(
+                f"--budget {budget:g} is for all {len(contests)} tasks together, and the share of "
+                f"{contest.task} does not cover its first items ({float(least):g}); raise it to "
+                f"{float(least * len(contests)):g}, lower --min_items, or rank by fewer tasks"
+            )
+
+
+def share_budget(contests: Sequence[Contest], now: int) -> None:
+    """Give a task its share of what the tasks before it have left of the budget.
+
+    Each task still to come gets as much, so that the budget is for all of them together and the
+    first cannot spend it alone; what one leaves is shared by those after it.
+
+    Args:
+        contests: All of the run, in their order.
+        now: Place of the one that is about to be played.
+    """
+    budget = contests[now].first.terms.options.budget
+    if budget is None:
+        return
+    whole = exact(budget)
+    spent = sum(
+        (exact(cost) for each in contests[:now] for cost in each.first.state.spent), Decimal()
+    )
+    share = (whole - spent) / (len(contests) - now)
+    for view in contests[now].views:
+        view.procedure.elsewhere = whole - share
 
 
 class Purse:
@@ -49,7 +89,8 @@ class Purse:
         budget = contest.first.terms.options.budget
         if budget is None or not any(isinstance(price, dict) for price in contest.prices.values()):
             return plan  # prices per item are known before: the rules keep to them
-        left = exact(budget) - sum((exact(cost) for cost in contest.first.state.spent), Decimal())
+        elsewhere = contest.first.procedure.elsewhere
+        left = exact(budget) - sum(map(exact, contest.first.state.spent), elsewhere)
         found = []
         for ask in plan:
             paid = []

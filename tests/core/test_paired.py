@@ -17,10 +17,24 @@ from lm_eval_adaptive.core.paired import (
     spread_order,
 )
 from lm_eval_adaptive.core.procedure import Procedure
-from lm_eval_adaptive.core.ranker import DecisionRule
+from lm_eval_adaptive.core.ranker import DecisionRule, better_by
 from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.state import Round
 from tests.core.helpers import play, quick
+
+# --- what is left when all is asked
+
+
+def test_all_documents_asked_leave_an_error_and_no_certainty():
+    rng = np.random.default_rng(3)
+    n = 60
+    scores = rng.uniform(size=(2, n)) * 0.4
+    scores[1] += 0.6
+    found = PairedPosterior(spread_order(None, n, rng)).estimate(scores)
+    assert (found.score_se > 1e-4).all()
+    assert (found.score_half_interval > 1e-4).all()
+    assert 0.0 < better_by(found)[0, 1] < better_by(found)[1, 0] < 1.0
+
 
 # --- orders
 

@@ -16,6 +16,7 @@ from lm_eval_adaptive.core.crossvalidation import cross_validated_correction
 from lm_eval_adaptive.core.joint import full_scores
 from lm_eval_adaptive.core.pooled import from_plain_means, level_by_regression
 from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.ranker import better_by
 from lm_eval_adaptive.core.robust import RobustPosterior
 from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.siblings import effective_number
@@ -153,12 +154,27 @@ def test_items_may_come_in_any_order(bank):
     np.testing.assert_allclose(other.score_se, one.score_se, rtol=1e-3)
 
 
-def test_a_full_evaluation_has_no_error_left(posterior):
+def test_a_full_evaluation_has_only_the_error_of_one_more_document_left(posterior):
     responses = np.random.default_rng(6).uniform(size=(3, N))
     found = posterior.estimate(responses)
     np.testing.assert_allclose(found.score, responses.mean(axis=1), atol=1e-14)
-    np.testing.assert_array_equal(found.score_cov, 0.0)
-    np.testing.assert_allclose(found.pair_var, 0.0, atol=1e-25)
+    # By the rule of succession: 1 in N + 2 is another, and counts for 1 of N + 1.
+    least = (N + 1) / (N + 2) ** 3 / (N + 1)
+    np.testing.assert_allclose(found.score_cov, np.diag(np.full(3, least)), rtol=1e-9)
+    np.testing.assert_allclose(found.pair_var, 2 * least * (1 - np.eye(3)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 12, N])
+def test_models_that_answer_alike_or_all_right_are_never_certain(posterior, count):
+    right = np.full(N, np.nan)
+    right[:count] = 1.0
+    found = posterior.estimate(np.stack([right, right, 0.0 * right]))
+    assert (found.score_se > 1e-4).all()
+    assert (found.score_half_interval > 1e-4).all()
+    p = better_by(found)
+    assert p[0, 1] == pytest.approx(0.5, abs=1e-9)
+    assert 0.5 < p[0, 2] < 1.0
+    assert 0.0 < p[2, 0] < 0.5
 
 
 def test_another_model_that_was_asked_other_items_moves_an_estimate_within_its_error(posterior):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from lm_eval_adaptive.banks.calibrate import calibrate_from
@@ -139,3 +141,38 @@ def test_a_range_below_zero_is_no_option(tmp_path, capsys):
     words += ["--range", "-1,3", "--output", str(tmp_path / "diff.bank.parquet")]
     assert main(words) == 0, capsys.readouterr().err
     assert "-1" in capsys.readouterr().out
+
+
+RAISING = (
+    """
+metric_list:
+  - {metric: exact_match, aggregation: mean, higher_is_better: true}
+  - {metric: !function UTIL.frail, aggregation: mean, higher_is_better: true}
+metadata: {version: 1.0, adaptive: {range: [0, 1]}}
+""",
+    """
+def frail(references, predictions, **kwargs):
+    if "river" in references[0] and "nowhere" in predictions[0]:
+        raise ValueError("no such place")
+    return float(references[0] == predictions[0])
+""",
+)
+
+
+@pytest.mark.parametrize("metric", ["exact_match", "frail"])
+def test_a_metric_that_raises_is_missing_by_itself(tmp_path, metric):
+    path = write_task(tmp_path / "task", *RAISING)
+    run_adaptively(tmp_path / "run", path, adaptive={"metric": metric})
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    mine = [each for each in lines if each["type"] == "answer" and each["model"] == "miss-2"]
+    lost = [each for each in mine if each["problem"]]
+    if metric == "exact_match":
+        assert len(mine) == 24
+        assert not lost, "the other metric's fault is not this one's"
+    else:
+        assert lost
+        assert all("no such place" in each["problem"] for each in lost)
+        assert all(each["metrics"]["none"]["exact_match"] == 0.0 for each in lost)

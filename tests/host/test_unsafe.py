@@ -1,4 +1,4 @@
-"""Tasks that run models' answers as code: nothing runs before the user confirms it."""
+"""Tasks that run code, of answers or of their data: nothing runs before the user allows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from lm_eval_adaptive.errors import TaskError
 
-from .small import run_adaptively, write_task
+from .small import register, run_adaptively, write_task
 
 pytestmark = pytest.mark.contract
 
@@ -39,3 +39,52 @@ def test_confirmed_code_runs(tmp_path):
     found = run_adaptively(tmp_path / "run", path, confirm_run_unsafe_code=True)
     assert (tmp_path / "task" / "executed").exists()
     assert found["ranking"]["small"]["ranking"][0]["model"] == "miss-0"
+
+
+def trusting(folder):
+    """A task whose data are said to need code of their own; a function stands for that code."""
+    path = write_task(
+        folder,
+        "custom_dataset: !function UTIL.load",
+        """
+import pathlib
+def load(data_files, **_):
+    import datasets
+    (pathlib.Path(__file__).parent / "executed").touch()
+    return datasets.load_dataset("json", data_files=data_files)
+""",
+    )
+    text = path.read_text(encoding="utf-8")
+    asked = text.replace("dataset_kwargs: {", "dataset_kwargs: {trust_remote_code: true, ")
+    path.write_text(asked, encoding="utf-8")
+    return path
+
+
+def test_code_of_the_data_is_refused_before_they_are_opened(tmp_path):
+    path = trusting(tmp_path / "task")
+    with pytest.raises(TaskError, match=r"small asks for trust_remote_code.*--trust_remote_code"):
+        run_adaptively(tmp_path / "run", path)
+    assert not (tmp_path / "task" / "executed").exists()
+    assert not (tmp_path / "run" / "journal.jsonl").exists()
+
+
+def test_code_of_the_data_that_is_allowed_runs(tmp_path):
+    path = trusting(tmp_path / "task")
+    found = run_adaptively(tmp_path / "run", path, trust_remote_code=True)
+    assert (tmp_path / "task" / "executed").exists()
+    assert found["ranking"]["small"]["ranking"][0]["model"] == "miss-0"
+
+
+def test_the_command_refuses_it_in_one_line(tmp_path, capsys):
+    from lm_eval_adaptive.cli.main import main
+
+    path = trusting(tmp_path / "task")
+    words = ["run", "--adaptive", "--bank", "none", "--tasks", str(path)]
+    register()
+    models = ["--model", "word", "--model_args", "miss=0", "--model_name", "a"]
+    models += ["--model", "word", "--model_args", "miss=2", "--model_name", "b"]
+    assert main([*words, *models, "--output_path", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "asks for trust_remote_code" in said, said
+    assert "\n" not in said
+    assert not (tmp_path / "task" / "executed").exists()

@@ -128,6 +128,37 @@ def test_a_price_by_tokens_never_passes_the_budget(toy_bank, tmp_path):
     assert math.isclose(sum(spent), ranking["cost_total"], rel_tol=1e-12)
 
 
+def two_tasks(toy_bank, tmp_path):
+    records = toy.ROOT / "tasks" / "records" / "records_to_text.yaml"
+    path = tmp_path / "twin.yaml"
+    path.write_text(
+        f"include: {records}\ntask: twin\nmetadata: {{version: 1.0}}\n", encoding="utf-8"
+    )
+    bank = ItemBank.load(toy_bank)
+    twin = replace(bank, info=replace(bank.info, task="twin")).save(tmp_path / "twin.parquet")
+    return [toy.TASK, str(path)], {toy.TASK: toy_bank, "twin": twin}
+
+
+def test_a_budget_is_for_all_tasks_together(toy_bank, tmp_path):
+    tasks, banks = two_tasks(toy_bank, tmp_path)
+    models = toy.models({"one": 0.5, "two": 0.52})
+    rules = {"bank": banks, "confidence": 1 - 1e-9, "futility": 0.0}
+    out = tmp_path / "out"
+    found = simple_evaluate(
+        models, tasks, AdaptiveConfig(budget=81.0, **rules), output_path=str(out)
+    )
+    spent = [each["cost_total"] for each in found["ranking"].values()]
+    assert [each["stop_reason"] for each in found["ranking"].values()] == ["budget"] * 2
+    assert 78.0 < sum(spent) <= 81.0
+    assert min(spent) > 35.0, "the first task leaves the second its share"
+    again = simple_evaluate(models, tasks, AdaptiveConfig(budget=81.0, **rules), resume=out)
+    assert [each["cost_total"] for each in again["ranking"].values()] == spent
+    with pytest.raises(UsageError, match="--budget 30 is for all 2 tasks together"):
+        simple_evaluate(
+            models, tasks, AdaptiveConfig(budget=30.0, **rules), output_path=str(tmp_path / "few")
+        )
+
+
 def test_cents_add_up_as_on_paper():
     assert add_up([0.1] * 3) == 0.3
     assert add_up([0.07] * 100) == 7.0

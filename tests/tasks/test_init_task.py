@@ -192,7 +192,9 @@ def test_nothing_is_written_over(place):
 
 
 def test_blank_references_and_small_sets_are_told(place):
-    (place / "few.jsonl").write_text('{"question": "a", "answer": ""}\n', encoding="utf-8")
+    (place / "few.jsonl").write_text(
+        '{"question": "a", "answer": ""}\n{"question": "b", "answer": "0"}\n', encoding="utf-8"
+    )
     notices = " ".join(init_task(wish(dataset="few.jsonl")).notices)
     assert "1 documents have no answer" in notices
     assert "fewer than 50" in notices
@@ -208,3 +210,101 @@ def test_the_command_says_what_comes_next(place, capsys):
     told = capsys.readouterr().out
     assert "wrote sums/sums.yaml" in told
     assert "lm-eval-adaptive calibrate --task sums --metric rougeL" in told
+
+
+# --- where the data are, what columns are called, answers that are missing
+
+
+@pytest.mark.parametrize("moved", ["task alone", "task and data", "data beside the task"])
+def test_data_elsewhere_are_found_after_a_move(place, moved):
+    init_task(wish(dataset=str(place / "sums.jsonl")))
+    (place / "new").mkdir()
+    (place / "sums").rename(place / "new" / "sums")
+    if moved == "task and data":
+        (place / "sums.jsonl").rename(place / "new" / "sums.jsonl")
+    if moved == "data beside the task":
+        (place / "sums.jsonl").rename(place / "new" / "sums" / "sums.jsonl")
+    assert len(load(place / "new" / "sums", "sums").eval_docs) == 60
+
+
+def test_data_that_are_gone_are_asked_for_by_their_path(place):
+    from lm_eval.tasks import TaskManager
+
+    from lm_eval_adaptive.errors import TaskError
+    from lm_eval_adaptive.host.task import load_tasks
+
+    init_task(wish())
+    (place / "sums.jsonl").unlink()
+    manager = TaskManager(include_path=str(place / "sums"), include_defaults=False)
+    with pytest.raises(TaskError, match="documents of sums are not there") as caught:
+        load_tasks(manager, ["sums"])
+    assert "\n" not in str(caught.value)
+    assert str(place / "sums.jsonl") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ask", "want"),
+    [
+        ("class", "lambda"),
+        ("if", "not"),
+        ("none", "True"),
+        ("the question", "right-answer"),
+        ("{{ x }}", "{% raw %}"),
+        ("1st", 'a"b\\c'),
+        ("frage \U0001f600", "antwort \x85"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["exact_match", "rougeL"])
+def test_columns_of_any_name(place, ask, want, metric):
+    rows = [{ask: f"what {k}", want: f"that {k}"} for k in range(3)]
+    pd.DataFrame(rows).to_parquet(place / "odd.parquet")
+    more = {"dataset": "odd.parquet", "input_column": ask, "target_column": want}
+    init_task(wish(metric=metric, **more))
+    task = load(place / "sums", "sums")
+    doc = task.eval_docs[1]
+    assert (task.doc_to_text(doc), task.doc_to_target(doc)) == ("what 1", "that 1")
+    assert task.process_results(doc, ["that 1"]) == {metric: 1.0}
+    assert task.process_results(doc, ["no"])[metric] == 0.0
+
+
+def test_columns_that_no_template_can_hold_are_refused(place):
+    pd.DataFrame({"self": [1], "question": ["a"], "answer": ["b"]}).to_json(
+        place / "own.jsonl", orient="records", lines=True
+    )
+    with pytest.raises(UsageError, match="column named 'self'"):
+        init_task(wish(dataset="own.jsonl"))
+    pd.DataFrame({"a question": ["a"], "answer": ["b"]}).to_parquet(place / "odd.parquet")
+    with pytest.raises(UsageError, match="rubric cannot name the column 'a question'"):
+        init_task(wish(dataset="odd.parquet", input_column="a question", metric="judge"))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("metric", ["exact_match", "rougeL"])
+def test_documents_without_an_answer_are_left_out(place, suffix, metric):
+    table = pd.DataFrame(
+        {"question": list("abcde"), "answer": ["NA", None, "0", "None", "  "]}, dtype=object
+    )
+    path = place / f"gaps.{suffix}"
+    if suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path) if suffix == "parquet" else table.to_csv(path, index=False)
+    written = init_task(wish(dataset=str(path), metric=metric))
+    assert "2 documents have no answer" in " ".join(written.notices)
+    docs = load(place / "sums", "sums").eval_docs
+    assert [doc["question"] for doc in docs] == ["a", "c", "d"]
+    assert [doc["answer"] for doc in docs] == ["NA", "0", "None"]
+
+
+def test_an_answer_of_0_is_one_and_none_at_all_is_refused(place):
+    (place / "zero.csv").write_text("question,answer\na,0\nb,1\n", encoding="utf-8")
+    assert "no answer" not in " ".join(init_task(wish(dataset="zero.csv")).notices)
+    (place / "none.csv").write_text("question,answer\na,\nb,\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="no document has a right answer in column answer"):
+        init_task(wish(dataset="none.csv", output="other"))
+
+
+@pytest.mark.parametrize("name", ["my.task", "my-task", "3d"])
+def test_names_with_dots_and_dashes_load(place, name):
+    init_task(wish(name=name))
+    assert len(load(place / name, name).eval_docs) == 60
