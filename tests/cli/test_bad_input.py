@@ -217,6 +217,7 @@ ROWS = [
     *(Row(f"{INIT}--max_gen_toks {text}", "--max_gen_toks") for text in ("0", "-1", "x", "inf")),
     Row(f"{INIT}--prompt {{{{", "--prompt is no Jinja2 template"),
     Row(f"{INIT}--prompt {{{{nope}}}}", "nope"),
+    Row(f"{INIT}--prompt \ud83d", "lone surrogate"),
     Row(INIT.replace("docs.jsonl", "nope.jsonl"), "no such file"),
     Row(INIT.replace("{d}/docs.jsonl", "a//b"), "neither a file nor a name"),
 ]  # fmt: skip
