@@ -258,3 +258,18 @@ def test_an_output_that_is_a_pipe_is_not_replaced(good, tmp_path):
     assert answer.code == 2
     assert "no regular file" in answer.said[0]
     assert pipe.is_fifo()
+
+
+def test_a_model_type_that_does_not_import_is_refused_before_anything_is_asked(
+    good, tmp_path, monkeypatch
+):
+    def get_model(name):
+        raise ModuleNotFoundError("No module named 'torch'")
+
+    monkeypatch.setattr("lm_eval.api.registry.get_model", get_model)
+    answer = bad_input.attempt(filled(RUN.replace("dummy", "hf"), good, tmp_path))
+    assert (answer.faults(), answer.code) == ([], 2)
+    assert "model a" in answer.said[0]
+    assert (
+        "'hf' does not import here: ModuleNotFoundError: No module named 'torch'" in answer.said[0]
+    )
