@@ -127,6 +127,7 @@ ROWS = [
     Row(f"{SIM}--holdouts 3", "--holdouts.*--holdout"),
     Row(f"{INIT}--prompts x", "--prompts.*--prompt"),
     Row("bank show {d}/mine.bank.parquet --jsn", "--jsn.*--json"),
+    Row("report /dev/zero --output {o}/r.html", "is a device"),
     Row("report {d}/ranking.json --outptu x", "--outptu.*--output"),
     Row("frobnicate now", "frobnicate|now"),
     Row("bank shwo x", "shwo.*show"),
