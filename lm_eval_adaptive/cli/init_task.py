@@ -21,7 +21,7 @@ from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.records.files import check_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -288,6 +288,7 @@ def init_task(wish: TaskWish) -> WrittenTask:
         wish, local=local, own=own_metric, scale=(lo, hi), higher=higher, target=target,
         source=source, prompt=prompt,
     )  # fmt: skip
+    _refuse_surrogates(files)
     there = [str(file) for file in files if file.exists()]
     if there and not wish.overwrite:
         raise UsageError(f"{there[0]} exists already; choose another --output or add --overwrite")
@@ -295,6 +296,23 @@ def init_task(wish: TaskWish) -> WrittenTask:
     for file, text in files.items():
         file.write_text(text, encoding="utf-8")
     return WrittenTask(next(iter(files)), tuple(files), tuple(_notices(wish, rows, target, blank)))
+
+
+def _refuse_surrogates(files: Mapping[Path, str]) -> None:
+    """Refuse texts that UTF-8 cannot hold, before a file is begun.
+
+    Raises:
+        UsageError: A lone surrogate; where it stands is quoted, as an escape.
+    """
+    for file, text in files.items():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            at = ascii(text[max(error.start - 20, 0) : error.end])
+            raise UsageError(
+                f"{file.name} cannot be written: {at} ends in a lone surrogate (bytes that are no "
+                "UTF-8), in an option or a column's name; write it in UTF-8"
+            ) from error
 
 
 def _notices(wish: TaskWish, rows: Sequence[dict[str, Any]], target: str, blank: int) -> list[str]:

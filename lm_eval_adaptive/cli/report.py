@@ -41,6 +41,8 @@ def run(namespace: argparse.Namespace) -> int:
     if output is not None and not output.is_dir():
         check_file(output, "--output")
     source = Path(namespace.file)
+    if source.is_char_device():  # /dev/zero has no end
+        raise DataError(f"report: {source} is a device; expected a run's folder, ranking or bank")
     try:
         print(write_report(source, output, namespace.format, standings))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

@@ -189,15 +189,30 @@ class Candidate:
         return self._lm
 
     @property
+    def _kind(self) -> Any:
+        """The harness's class of this model type.
+
+        Raises:
+            UsageError: Its module does not import, for want of an extra of the harness's mostly.
+        """
+        from lm_eval.api.registry import get_model
+
+        try:
+            return get_model(self.spec.model)
+        except Exception as error:
+            raise UsageError(
+                f"model {self.name}: the harness's model type {self.spec.model!r} does not import "
+                f"here: {_first_line(error)}; install what it needs (lm_eval's extra of that name)"
+            ) from error
+
+    @property
     def side_by_side(self) -> bool:
         """Whether the model works elsewhere (behind an API), so that others can be asked at once.
 
         The harness's API models share a base class; a model of another kind can say so itself with
         a class attribute ``side_by_side``.
         """
-        from lm_eval.api.registry import get_model
-
-        kind = get_model(self.spec.model)
+        kind = self._kind
         return bool(getattr(kind, "side_by_side", False)) or any(
             each.__name__ == "TemplateAPI" for each in kind.__mro__
         )
@@ -205,9 +220,7 @@ class Candidate:
     @property
     def multimodal(self) -> bool:
         """Whether the model takes pictures or sound besides text, as the harness asks its kind."""
-        from lm_eval.api.registry import get_model
-
-        kind = self._lm if self._lm is not None else get_model(self.spec.model)
+        kind = self._lm if self._lm is not None else self._kind
         return bool(getattr(kind, "MULTIMODAL", False))
 
     def unload(self) -> None:
@@ -231,10 +244,8 @@ class Candidate:
         return self._lm
 
     def _load(self) -> Any:
-        from lm_eval.api.registry import get_model
-
         log.info("loading %s (%s)", self.name, self.spec.model)
-        kind = get_model(self.spec.model)
+        kind = self._kind
         arguments = dict(self.spec.model_args)
         if self.settings.trust_remote_code and _takes(kind, "trust_remote_code"):
             arguments.setdefault("trust_remote_code", True)  # as the harness's command line does

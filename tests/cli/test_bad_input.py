@@ -127,6 +127,7 @@ ROWS = [
     Row(f"{SIM}--holdouts 3", "--holdouts.*--holdout"),
     Row(f"{INIT}--prompts x", "--prompts.*--prompt"),
     Row("bank show {d}/mine.bank.parquet --jsn", "--jsn.*--json"),
+    Row("report /dev/zero --output {o}/r.html", "is a device"),
     Row("report {d}/ranking.json --outptu x", "--outptu.*--output"),
     Row("frobnicate now", "frobnicate|now"),
     Row("bank shwo x", "shwo.*show"),
@@ -217,6 +218,7 @@ ROWS = [
     *(Row(f"{INIT}--max_gen_toks {text}", "--max_gen_toks") for text in ("0", "-1", "x", "inf")),
     Row(f"{INIT}--prompt {{{{", "--prompt is no Jinja2 template"),
     Row(f"{INIT}--prompt {{{{nope}}}}", "nope"),
+    Row(f"{INIT}--prompt \ud83d", "lone surrogate"),
     Row(INIT.replace("docs.jsonl", "nope.jsonl"), "no such file"),
     Row(INIT.replace("{d}/docs.jsonl", "a//b"), "neither a file nor a name"),
 ]  # fmt: skip
@@ -257,3 +259,18 @@ def test_an_output_that_is_a_pipe_is_not_replaced(good, tmp_path):
     assert answer.code == 2
     assert "no regular file" in answer.said[0]
     assert pipe.is_fifo()
+
+
+def test_a_model_type_that_does_not_import_is_refused_before_anything_is_asked(
+    good, tmp_path, monkeypatch
+):
+    def get_model(name):
+        raise ModuleNotFoundError("No module named 'torch'")
+
+    monkeypatch.setattr("lm_eval.api.registry.get_model", get_model)
+    answer = bad_input.attempt(filled(RUN.replace("dummy", "hf"), good, tmp_path))
+    assert (answer.faults(), answer.code) == ([], 2)
+    assert "model a" in answer.said[0]
+    assert (
+        "'hf' does not import here: ModuleNotFoundError: No module named 'torch'" in answer.said[0]
+    )
