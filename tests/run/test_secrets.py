@@ -73,7 +73,7 @@ class Keyed(toy.ToyLM):
     def generate_until(self, requests, disable_tqdm=False):
         held = [os.environ[name] for name in ENVIRONMENT]
         said = f"sent {self.rest} with {held} to {requests[0].args[1]}"
-        logging.getLogger("some.library").warning("%s", said)
+        logging.getLogger("some.package").warning("%s", said)
         print("a bar 3%\ra bar 100%", said, file=sys.stderr)
         if self.limit is not None and len(self.calls) > self.limit:
             raise RuntimeError(f"401, {said}: bare {' '.join(map(str, flat(self.rest)))}")
@@ -240,11 +240,11 @@ def test_journal_and_log_are_their_owner_s(told):
 
 
 def test_what_libraries_say_is_in_the_log_and_the_log_is_named(told):
-    assert "some.library WARNING" in told.texts[LOG]
+    assert "some.package WARNING" in told.texts[LOG]
     assert "a bar 100%" in told.texts[LOG]
     assert "a bar 3%" not in told.texts[LOG]
     for name in ("stdout", "stderr"):
-        assert "some.library" not in told.texts[name]
+        assert "some.package" not in told.texts[name]
         assert "a bar" not in told.texts[name].replace("are", "")
     assert str(told.folder / LOG) in told.texts["stderr"]
 
