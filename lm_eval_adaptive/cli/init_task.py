@@ -288,7 +288,7 @@ def init_task(wish: TaskWish) -> WrittenTask:
         wish, local=local, own=own_metric, scale=(lo, hi), higher=higher, target=target,
         source=source, prompt=prompt,
     )  # fmt: skip
-    _refuse_surrogates(files)
+    _refuse_surrogates({folder / "--prompt": wish.prompt or "", **files})  # YAML would escape it
     there = [str(file) for file in files if file.exists()]
     if there and not wish.overwrite:
         raise UsageError(f"{there[0]} exists already; choose another --output or add --overwrite")
