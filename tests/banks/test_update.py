@@ -261,11 +261,12 @@ def test_difficulties_stay_unbiased_where_items_were_chosen_and_plain_means_bias
     assert abs(bias["model-based"]) < 0.005
     assert size["model-based"] < 0.5 * size["before"], "added models make difficulties better"
     # Controls: means of the chosen items, and an additive correction of them.
+    # Drawn items, some of them plainly, bias both less than the most informative ones did (3, 2).
     assert size["plain"] > 2.0 * size["model-based"]
     assert abs(bias["additive"]) > 0.015
     assert size["additive"] > 1.4 * size["model-based"]
     errors = {name: np.sqrt((np.concatenate(e) ** 2).mean()) for name, e in level_error.items()}
-    assert errors["model-based"] < 0.35 * errors["plain"]
+    assert errors["model-based"] < 0.8 * errors["plain"]
 
 
 @pytest.mark.parametrize("model", ["paper-1pl", "robust-2pl"])
