@@ -54,27 +54,3 @@ def match_documents(bank: ItemBank, *names: Sequence[str]) -> tuple[list[int | N
             "longer) in the task"
         )
     return found, notices
-
-
-def prompt_differences(bank: ItemBank, num_fewshot: int | None) -> list[str]:
-    """What sets a run's prompts apart from those that calibrated the bank, a line each.
-
-    Prompts themselves are compared where the bank has their hashes; where its runs had several
-    templates it has none, and this is what all of them shared.
-
-    Args:
-        bank: The bank.
-        num_fewshot: Few-shot examples in the run's prompts, None where unknown.
-    """
-    then = bank.info.num_fewshot
-    if None in (then, num_fewshot) or then == num_fewshot:
-        return []
-    # Banks made before named the number of one run where runs differed, and say so elsewhere.
-    if any("the prompts of" in line and "documents differ" in line for line in bank.info.notices):
-        return []
-    told = (
-        f"the bank was calibrated on prompts with {then} few-shot examples, this run's have "
-        f"{num_fewshot}: difficulties may have shifted; run with --num_fewshot {then}, or "
-        "calibrate a bank for these prompts"
-    )
-    return [told]

@@ -16,6 +16,7 @@ from lm_eval_adaptive.banks.log_totals import left_out_value
 from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.host.own_part import logged_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -568,11 +569,28 @@ def _attributes(runs: Sequence[LoggedRun], table: _Table) -> dict[str, NDArray[A
         )
         return medians.astype(np.float64) / _CHARACTERS_PER_TOKEN
 
+    prompts = same("prompts")
     return {
         "content_hash": np.array(table.contents, dtype=object),
         "doc_id": table.doc_ids,
         "doc_hash": same("doc_hashes"),
-        "prompt_hash": same("prompts"),
+        "prompt_hash": prompts,
+        "part_hash": _own_parts(runs, table, prompts),
         "input_tokens": tokens("prompt_chars"),
         "output_tokens": tokens("reply_chars"),
     }
+
+
+def _own_parts(runs: Sequence[LoggedRun], table: _Table, prompts: NDArray[Any]) -> NDArray[Any]:
+    """Hash of each document's own part of the prompts, where the prompts differ around it."""
+    templates = {run.facts.doc_to_text for run in runs}
+    found = np.array([""] * len(prompts), dtype=object)
+    if len(templates) > 1:
+        return found
+    (template,) = templates
+    for item in np.flatnonzero(prompts == "").tolist():
+        rows = np.flatnonzero(table.places[:, item] >= 0)
+        if len(rows):
+            answer = runs[rows[0]].answers[int(table.places[rows[0], item])]
+            found[item] = logged_part(template, answer.doc, answer.prompt)
+    return found
