@@ -36,8 +36,8 @@ from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
-from lm_eval_adaptive.run.purse import refuse_small_shares, share_budget
 from lm_eval_adaptive.run.prompts import tell_prompt_differences
+from lm_eval_adaptive.run.purse import refuse_small_shares, share_budget
 from lm_eval_adaptive.run.ranking import ranking_document, summary_document, versions
 from lm_eval_adaptive.run.results import write_results
 from lm_eval_adaptive.run.stopping import cause, exit_code, heeding_signals
