@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.banks.documents import by_documents
-from lm_eval_adaptive.banks.log_scores import BY_DOC_ID, metrics_in, score_matrix
+from lm_eval_adaptive.banks.log_documents import BY_DOC_ID
+from lm_eval_adaptive.banks.log_scores import metrics_in, score_matrix
 from lm_eval_adaptive.banks.prompts import shared_prompts
 from lm_eval_adaptive.banks.sources import provenance_of, scores_of_file
 from lm_eval_adaptive.banks.update import updated_bank

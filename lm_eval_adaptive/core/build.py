@@ -135,8 +135,8 @@ def calibrate(
 
     Args:
         matrix: Raw scores, models x items, NaN where a model has none. Item attributes named
-            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``part_hash``, ``input_tokens`` and
-            ``output_tokens`` go into the bank.
+            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``part_hash``, ``sight_hash``,
+            ``input_tokens`` and ``output_tokens`` go into the bank.
         task: The harness task the scores belong to.
         metric: The metric.
         filter: The filter.
@@ -246,6 +246,7 @@ def calibrate(
         doc_hash=texts("doc_hash"),
         prompt_hash=texts("prompt_hash"),
         part_hash=texts("part_hash") if any(columns.get("part_hash", ())) else (),
+        sight_hash=texts("sight_hash") if any(columns.get("sight_hash", ())) else (),
         kept=fit.kept,
         reason=fit.reason,
         n_scores=np.isfinite(scores).sum(axis=0),

@@ -97,7 +97,7 @@ def _view_of_bank(
 ) -> View:
     bank = _bank_of(docs, adaptive)
     info, own = bank.info, tuple(spec.name for spec in specs)
-    where, notices = match_documents(bank, docs.keys, docs.seen_keys)
+    where, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
     _check_asked(bank, where)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
