@@ -20,7 +20,7 @@ from lm_eval_adaptive.host.logs.foreign import table_kind
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lm_eval_adaptive.banks.options import CalibrateOptions
 
@@ -57,6 +57,44 @@ def _refuse_tables_of_totals(path: Path) -> None:
         raise DataError(f"{path}: expected a score for each model and document, and this is {kind}")
 
 
+def refuse_two_scales(matrix: ScoreMatrix, metric: str, where: str, ask: str) -> None:
+    """Refuse scores of which some are percent and some fractions.
+
+    Args:
+        matrix: Raw scores.
+        metric: Name of the metric.
+        where: The file, for the message.
+        ask: The option that names the range.
+
+    Raises:
+        DataError: The range has to be named.
+    """
+    tops = _tops(matrix)
+    if tops and not np.nanmin(matrix.scores) < 0.0:
+        _refuse_two_scales(tops, metric, where, ask)
+
+
+def _tops(matrix: ScoreMatrix) -> dict[str, float]:
+    """The highest score of each model that has any."""
+    return {
+        name: float(np.nanmax(row))
+        for name, row in zip(matrix.models, matrix.scores, strict=True)
+        if np.isfinite(row).any()
+    }
+
+
+def _refuse_two_scales(tops: Mapping[str, float], metric: str, where: str, ask: str) -> None:
+    top = max(tops.values())
+    fractions = [name for name, own in tops.items() if 0.0 < own <= 1.0]
+    if fractions and _PERCENT_FROM <= top <= 100.0:
+        other = max(tops, key=lambda name: tops[name])
+        raise DataError(
+            f"{where}: {metric} of {fractions[0]} lies in 0..1 and that of {other} reaches "
+            f"{top:g}: fractions and percent in one table? put all on one scale, or name the range "
+            f"with {ask.split(maxsplit=1)[0]}, as in {ask}"
+        )
+
+
 def check_one_scale(matrix: ScoreMatrix, metric: str, where: str) -> None:
     """Refuse scores of which some are percent and some fractions, or all in the unit not usual.
 
@@ -68,23 +106,12 @@ def check_one_scale(matrix: ScoreMatrix, metric: str, where: str) -> None:
     Raises:
         DataError: The range has to be named.
     """
-    tops = {
-        name: float(np.nanmax(row))
-        for name, row in zip(matrix.models, matrix.scores, strict=True)
-        if np.isfinite(row).any()
-    }
+    tops = _tops(matrix)
     usual = KNOWN_RANGES.get(metric)
     if not tops or np.nanmin(matrix.scores) < 0.0:
         return
     top = max(tops.values())
-    fractions = [name for name, own in tops.items() if 0.0 < own <= 1.0]
-    ask = "put all on one scale, or name the range with --range, as in --range 0,100"
-    if fractions and _PERCENT_FROM <= top <= 100.0:
-        other = max(tops, key=lambda name: tops[name])
-        raise DataError(
-            f"{where}: {metric} of {fractions[0]} lies in 0..1 and that of {other} reaches "
-            f"{top:g}: fractions and percent in one table? {ask}"
-        )
+    _refuse_two_scales(tops, metric, where, "--range 0,100")
     if usual == (0.0, 100.0) and top <= 1.0 and len(matrix.items) >= _ENOUGH:
         raise DataError(
             f"{where}: no {metric} is above {top:g}, and {metric} is given in percent usually: "

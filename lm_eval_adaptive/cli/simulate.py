@@ -205,6 +205,7 @@ def matrices(namespace: argparse.Namespace) -> list[tuple[str, str, ScoreMatrix]
     Raises:
         UsageError: Neither or both kinds of source are given, or metrics do not go with tables.
     """
+    from lm_eval_adaptive.banks.sources import refuse_two_scales
     from lm_eval_adaptive.core.matrix import read_scores
     from lm_eval_adaptive.host.scoring import direction
 
@@ -229,7 +230,11 @@ def matrices(namespace: argparse.Namespace) -> list[tuple[str, str, ScoreMatrix]
             )
         for path, metric in zip(namespace.scores, metrics, strict=True):
             lower = _is_lower(namespace, direction(metric, None))
-            found.append((Path(path).stem, metric, read_scores(path, metric), lower))
+            matrix = read_scores(path, metric)
+            if namespace.clip is None:
+                kept = [name for name in matrix.models if name not in namespace.exclude_model]
+                refuse_two_scales(matrix.select_models(kept), metric, path, "--clip 0,100")
+            found.append((Path(path).stem, metric, matrix, lower))
     ready = [(name, metric, _prepared(matrix, namespace)) for name, metric, matrix, _ in found]
     lower_ones = [lower for *_, lower in found]
     # One direction holds for all matrices of a simulation: where metrics differ, those of errors

@@ -8,6 +8,7 @@ the harness collect per document. It imports sacrebleu inside functions; ranges 
 from __future__ import annotations
 
 import numbers
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,9 @@ KNOWN_DIRECTIONS: dict[str, bool] = {"ter": False}
 # Directions by name where nobody says: error rates, and MetricX, which counts errors.
 _USUAL_DIRECTIONS = dict.fromkeys(("wer", "cer", "mer", "wil", "ter", "metricx"), False)
 
+# Shares of documents solved within k attempts, as the harness's code tasks name them.
+_SHARE_AT_K = re.compile(r"(pass|acc|maj)(@|_at_)(\d+|k)", re.IGNORECASE)
+
 
 def direction(metric: str, logged: bool | None) -> bool | None:
     """Whether a higher value is better, None where nobody says.
@@ -65,11 +69,15 @@ def direction(metric: str, logged: bool | None) -> bool | None:
 
     >>> direction("ter", True), direction("fkgl", None), direction("mine", None)
     (False, False, None)
+    >>> direction("pass@1", None), direction("pass_at_k", None)
+    (True, True)
     """
     if metric in KNOWN_DIRECTIONS:
         return KNOWN_DIRECTIONS[metric]
     if logged is not None:
         return logged
+    if _SHARE_AT_K.fullmatch(metric):
+        return True
     return {**_USUAL_DIRECTIONS, **known_directions()}.get(metric)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lm_eval_adaptive.errors import UsageError
+from lm_eval_adaptive.errors import TaskError, UsageError
 from lm_eval_adaptive.host.scoring import OPEN_ENDED
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SHARE = 0.01
 # Fewer than these do not stop a run that is going on; at its end the share alone counts.
 FEW = 3
+
+# Documents without a metric that the task lists, after which it is not waited for.
+_ENOUGH_WITHOUT = 20
 
 
 def refuse_outside(contest: Contest, folder: Path, *, over: bool) -> None:
@@ -60,3 +63,32 @@ def _refusal(view: View, count: int, scored: int, folder: Path) -> str:
         f"them would be true; all answers are in {folder}: {mend}, or go on with --resume {folder} "
         "--clip, which counts them as the ends of the range"
     )
+
+
+def refuse_a_metric_that_never_comes(contest: Contest, *, over: bool) -> None:
+    """Stop where a metric that the task lists is in no answer so far: nothing would be decided.
+
+    Args:
+        contest: The contest, its answers taken in.
+        over: Whether nothing more will be asked; before, some documents are waited for, as a
+            metric may be of one kind of documents alone.
+
+    Raises:
+        TaskError: It is in none.
+    """
+    for terms in (view.terms for view in contest.views):
+        held = [
+            (answer.doc_id, answer.metrics[terms.filter])
+            for answer in contest.answers
+            if terms.filter in answer.metrics
+        ]
+        if not held or any(terms.metric in metrics for _, metrics in held):
+            continue
+        asked = len({doc_id for doc_id, _ in held})
+        if asked >= _ENOUGH_WITHOUT or over:
+            given = sorted({name for _, metrics in held for name in metrics})
+            raise TaskError(
+                f"task {contest.task} lists the metric {terms.metric} and gave it for none of the "
+                f"{asked} documents asked; it gave {', '.join(given) or 'none'}: rank by one of "
+                "these with --metric (what was answered is in the journal)"
+            )

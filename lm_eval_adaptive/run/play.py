@@ -18,7 +18,7 @@ from lm_eval_adaptive.records.journal import EndRecord, FailedRecord, ResponseRe
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, Desk, Health, in_plan_order
 from lm_eval_adaptive.run.contest import Contest, unanswered
 from lm_eval_adaptive.run.marking import answer_record, refusal_record
-from lm_eval_adaptive.run.outside import refuse_outside
+from lm_eval_adaptive.run.outside import refuse_a_metric_that_never_comes, refuse_outside
 from lm_eval_adaptive.run.purse import Purse
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class Play:
         contest, asked_before = self.contest, len(self.answers)
         self.listen(contest, "start")
         while (plan := contest.next()) is not None:
+            refuse_a_metric_that_never_comes(contest, over=False)
             plan = self._purse.afford(plan)
             if not plan:
                 contest.stop("budget")
@@ -115,6 +116,7 @@ class Play:
             contest.close_round(plan, self.answers, failures)
             refuse_outside(contest, self.journal.path.parent, over=False)
             self.listen(contest, "round")
+        refuse_a_metric_that_never_comes(contest, over=True)
         self._set_the_silent_aside()
         if contest.stop_reason == "failed":
             raise ModelError("; ".join(contest.failed.values()))

@@ -11,6 +11,7 @@ import yaml
 
 from lm_eval_adaptive.banks.calibrate import calibrate_from
 from lm_eval_adaptive.banks.options import CalibrateOptions
+from lm_eval_adaptive.cli.main import main
 from lm_eval_adaptive.core.matrix import read_scores
 from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.host.columns import seen_hash
@@ -142,7 +143,7 @@ def test_equal_repeats_count_once_and_unequal_ones_are_refused(tmp_path):
     assert read_scores(path).items == ("q",)
 
 
-def test_percent_beside_fractions_asks_for_the_range(folder):
+def test_percent_beside_fractions_asks_for_the_range(folder, capsys):
     mixed = [row | {"score": row["score"] * (100 if row["model"] >= 21 else 1)} for row in rows()]
     path = folder / "mixed.csv"
     pd.DataFrame(mixed).to_csv(path, index=False)
@@ -150,6 +151,9 @@ def test_percent_beside_fractions_asks_for_the_range(folder):
         DataError, match=r"exact_match of 0 lies in 0..1 and that of 21 reaches 100"
     ):
         calibrated(folder, path)
+    simulation = ["simulate", "--scores", str(path), "--metric", "exact_match", "--jobs", "1"]
+    assert main(simulation) == 2
+    assert "with --clip, as in --clip 0,100" in capsys.readouterr().err
     pd.DataFrame(rows(100.0)).to_csv(path, index=False)
     with pytest.raises(DataError, match=r"exact_match reaches 100, and lies in 0\.\.1 usually"):
         calibrated(folder, path)

@@ -12,7 +12,7 @@ from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.errors import DataError, TaskError
 from lm_eval_adaptive.host.logs import find_runs
 
-from .small import run_adaptively, run_plainly, write_task
+from .small import documents, run_adaptively, run_plainly, write_task
 
 pytestmark = pytest.mark.contract
 
@@ -173,3 +173,23 @@ metric_list:
     )
     with pytest.raises(DataError, match=r"score is aggregated by best.*gives 1 where the mean is"):
         score_matrix(find_runs(logs, "small"), "score")
+
+
+def test_a_listed_metric_that_never_comes_ends_the_run_early_and_is_named(tmp_path):
+    yaml = """
+process_results: !function UTIL.words_right
+metric_list:
+  - {metric: score, aggregation: mean, higher_is_better: true}
+  - {metric: never, aggregation: mean, higher_is_better: true}
+metadata: {version: 1.0, adaptive: {range: [0, 1]}}
+"""
+    docs = [{**doc, "question": f"{doc['question']} {n}"} for n in range(5) for doc in documents()]
+    path = write_task(tmp_path / "task", yaml, docs=docs)
+    told = r"lists the metric never and gave it for none of the \d+ documents asked; it gave score"
+    with pytest.raises(TaskError, match=told):
+        run_adaptively(
+            tmp_path / "out", path, adaptive={"metric": "never", "items_per_model": None}
+        )
+    journal = (tmp_path / "out" / "journal.jsonl").read_text().splitlines()
+    asked = {r["doc_id"] for r in map(json.loads, journal) if r["type"] == "answer"}
+    assert 20 <= len(asked) <= 40
