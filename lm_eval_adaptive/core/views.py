@@ -71,8 +71,11 @@ class Curve:
     by_first: FloatArray
     by_second: FloatArray
 
-    def item_covariance(self, cov: FloatArray, a: int, b: int) -> FloatArray:
-        """Covariance of two models' expected scores by the items' calibration error, shape (n,)."""
+    def item_covariance(self, cov: FloatArray, a: int | slice, b: int | slice) -> FloatArray:
+        """Covariance of two models' expected scores by the items' calibration error, shape (n,).
+
+        With slices, of so many pairs of models, a row each.
+        """
         return np.asarray(
             self.by_first[a] * self.by_first[b] * cov[0]
             + (self.by_first[a] * self.by_second[b] + self.by_second[a] * self.by_first[b]) * cov[1]
@@ -142,17 +145,45 @@ class View:
             offset_own=(),
         )
 
+    @property
+    def prior_variances(self) -> FloatArray:
+        """Prior variances of one model's latent values by itself, shape (q,)."""
+        found = self._own_variances()
+        offsets = len(self.offset_own)
+        found[self.latent - offsets :] += OFFSET_COMMON[:offsets]
+        return found
+
+    def _own_variances(self) -> FloatArray:
+        found = np.full(self.latent, FACTOR_SD**2)
+        found[0] = THETA_SD**2
+        found[self.latent - len(self.offset_own) :] = self.offset_own
+        return found
+
     def prior_cov(self, models: int) -> FloatArray:
         """Prior covariance of the latent values of so many models, a model's values together."""
         q, offsets = self.latent, len(self.offset_own)
-        variances = np.full(q, FACTOR_SD**2)
-        variances[0] = THETA_SD**2
-        variances[q - offsets :] = self.offset_own
-        found = np.asarray(np.kron(np.eye(models), np.diag(variances)), dtype=np.float64)
+        own = np.diag(self._own_variances())
+        found = np.asarray(np.kron(np.eye(models), own), dtype=np.float64)
         for place, common in enumerate(OFFSET_COMMON[:offsets]):
             rows = np.arange(models) * q + q - offsets + place
             found[np.ix_(rows, rows)] += common
         return found
+
+    def add_prior_precision(self, precision: FloatArray) -> None:
+        """Add the inverse of :meth:`prior_cov`, which is (v I + c 11') for each latent value.
+
+        That is I / v - c / (v (v + m c)) 11'.
+
+        Args:
+            precision: By latent values and models, shape (q, m, q, m).
+        """
+        q, models = precision.shape[:2]
+        common = [0.0] * (q - len(self.offset_own)) + list(OFFSET_COMMON[: len(self.offset_own)])
+        each = np.arange(models)
+        for value, (own, shared) in enumerate(zip(self._own_variances(), common, strict=True)):
+            precision[value, each, value, each] += 1.0 / own
+            if shared:
+                precision[value, :, value] -= shared / (own * (own + models * shared))
 
     def take(self, items: NDArray[np.intp]) -> View:
         """The view of some of the items."""
