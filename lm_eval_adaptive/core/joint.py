@@ -245,7 +245,7 @@ class _Sums:
         m, q = self.gradient.shape
         found = np.zeros((q, m, q, m))
         at = 1 if view.logistic else 0
-        for start in range(0, m, BLOCK):
+        for start in range(0, m if m > BLOCK else 0, BLOCK):
             part = slice(start, min(start + BLOCK, m))
             self.common[:, :start, part] = self.common[:, part, :start].transpose(0, 2, 1)
             lower = np.tril(self.common[:, part, part])
@@ -496,29 +496,51 @@ def misfit(latent: Latent, responses: FloatArray) -> FloatArray:
 
 @dataclass
 class _Prospect:
-    """What asking one model each item would do, under one view; updated as items are chosen."""
+    """What asking each item would do, under one view; updated as items are chosen."""
 
-    cov: FloatArray  # latent covariance, (q, q)
-    slope: FloatArray  # derivative of each item's score by theta, (n,)
+    cov: FloatArray  # latent covariances, (m, q, q)
+    slope: FloatArray  # derivative of each item's score by theta, (m, n)
     loadings: FloatArray  # by the factor scores, (q - 1, n); the view's own
-    var: FloatArray  # variance of each item's expected score, (n,)
-    with_score: FloatArray  # its covariance with the full score, (n,)
-    noise: FloatArray  # variance of an answer about it, (n,)
+    var: FloatArray  # variance of each item's expected score, (m, n)
+    with_score: FloatArray  # its covariance with the full score, (m, n)
+    noise: FloatArray  # variance of an answer about it, (m, n)
 
-    @property
-    def gain(self) -> FloatArray:
-        """Fall of the full score's variance if the item were asked, shape (n,)."""
-        return np.asarray(self.with_score**2 / (self.var + self.noise))
+    @classmethod
+    def of(cls, latent: Latent) -> _Prospect:
+        view, curve, cov = latent.view, latent.curve, latent.own_covs.copy()
+        factors = view.loadings.mean(axis=1)
+        var, with_score = np.empty_like(curve.slope), np.empty_like(curve.slope)
+        for a, own in enumerate(cov):  # the products of all models at once would not fit a cache
+            slope = curve.slope[a]
+            # cov times the item's derivatives, theta's row first; a long bank makes it large.
+            by_theta = own[0, 0] * slope + own[0, 1:] @ view.loadings
+            by_factor = own[1:, 1:] @ view.loadings
+            by_factor += own[1:, :1] * slope
+            var[a] = slope * by_theta + np.einsum("kn,kn->n", view.loadings, by_factor)
+            with_score[a] = slope.mean() * by_theta + factors @ by_factor
+        own_var = np.diagonal(cov, axis1=1, axis2=2)[:, 1:]
+        uncertain = 1.0 + (latent.mean[:, 1:] ** 2 + own_var) @ view.loading_var
+        noise = curve.by_first**2 * view.item_cov[0] + view.noise * uncertain
+        return cls(cov, curve.slope, view.loadings, var, with_score, noise)
 
-    def ask(self, item: int) -> None:
+    def gain(self, models: IntArray | slice) -> FloatArray:
+        """Fall of the full score's variance if an item were asked, a row per model."""
+        return np.asarray(self.with_score[models] ** 2 / (self.var[models] + self.noise[models]))
+
+    def ask(self, item: int, models: IntArray | slice) -> None:
         """Count an item as asked: its answer is unknown, but not how much it will tell."""
-        load = np.concatenate([self.slope[item : item + 1], self.loadings[:, item]])
-        moved = self.cov @ load
-        total = float(load @ moved) + float(self.noise[item])
-        shared = moved[0] * self.slope + moved[1:] @ self.loadings
-        self.var = self.var - shared**2 / total
-        self.with_score = self.with_score - self.with_score[item] * shared / total
-        self.cov = self.cov - np.outer(moved, moved) / total
+        slope = self.slope[models]
+        load = np.empty((len(slope), len(self.loadings) + 1))
+        load[:, 0] = slope[:, item]
+        load[:, 1:] = self.loadings[:, item]
+        moved = np.matmul(self.cov[models], load[:, :, None])[:, :, 0]
+        total = ((load * moved).sum(axis=1) + self.noise[models, item])[:, None]
+        shared = moved[:, :1] * slope + moved[:, 1:] @ self.loadings
+        part = shared / total
+        self.with_score[models] -= self.with_score[models, item][:, None] * part
+        part *= shared
+        self.var[models] -= part
+        self.cov[models] -= moved[:, :, None] * (moved / total)[:, None, :]
 
 
 class Prospects:
@@ -533,34 +555,27 @@ class Prospects:
     """
 
     def __init__(self, latents: Sequence[Latent]) -> None:
-        self._views: list[list[_Prospect]] = []
-        for latent in (each.without_offsets() for each in latents):
-            view, curve = latent.view, latent.curve
-            factors = view.loadings.mean(axis=1)
-            rows = []
-            for a in range(len(latent.mean)):
-                cov, slope = latent.own_covs[a], curve.slope[a]
-                # cov times the item's derivatives, theta's row first; a long bank makes it large.
-                by_theta = cov[0, 0] * slope + cov[0, 1:] @ view.loadings
-                by_factor = cov[1:, 1:] @ view.loadings
-                by_factor += cov[1:, :1] * slope
-                var = slope * by_theta + np.einsum("kn,kn->n", view.loadings, by_factor)
-                with_score = slope.mean() * by_theta + factors @ by_factor
-                uncertain = 1.0 + (latent.mean[a, 1:] ** 2 + np.diag(cov)[1:]) @ view.loading_var
-                noise = curve.by_first[a] ** 2 * view.item_cov[0] + view.noise * uncertain
-                rows.append(_Prospect(cov, slope, view.loadings, var, with_score, noise))
-            self._views.append(rows)
-        self._scale = [
-            max(float(each.gain.max()) for each in rows) or 1e-300 for rows in self._views
-        ]
+        self._views = [_Prospect.of(latent.without_offsets()) for latent in latents]
+        gains = [view.gain(slice(None)) for view in self._views]
+        self._scale = [float(gain.max()) or 1e-300 for gain in gains]
+        self._worth: FloatArray = np.mean(
+            [gain / top for gain, top in zip(gains, self._scale, strict=True)], axis=0
+        )
+        self._asked: list[tuple[int, IntArray | slice]] = []
 
     def worth(self, model: int) -> FloatArray:
         """Worth of each item for a model, shape (n,)."""
-        each = [rows[model].gain / top for rows, top in zip(self._views, self._scale, strict=True)]
-        return np.asarray(np.mean(each, axis=0))
+        # What is asked last in a round changes nothing any more, so it is not worked out at once.
+        while self._asked:
+            item, models = self._asked.pop(0)
+            gains = []
+            for view, top in zip(self._views, self._scale, strict=True):
+                view.ask(item, models)
+                gains.append(view.gain(models) / top)
+            self._worth[models] = np.mean(gains, axis=0)
+        return np.asarray(self._worth[model].copy())
 
     def ask(self, item: int, models: Sequence[int]) -> None:
         """Count an item as asked of some models."""
-        for rows in self._views:
-            for model in models:
-                rows[model].ask(item)
+        every = len(models) == len(self._worth)
+        self._asked.append((item, slice(None) if every else np.asarray(models, dtype=np.intp)))
