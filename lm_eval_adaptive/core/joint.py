@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.special import expit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from lm_eval_adaptive.core.views import Curve, View
+    from lm_eval_adaptive.core.views import View
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
@@ -41,6 +42,10 @@ FIRST_VARIANCE = 4.0
 WASTED_CELLS, MOST_CELLS, BLOCK = 20_000, 500_000, 32
 # What is added to a precision's diagonal, as a share of it, where it is numerically singular.
 SINGULAR = 1e-10
+# Models times items whose curves are worked out at once.
+CURVE_CELLS = 65_536
+# Share of the items below which those asked are taken off sums over all items.
+FEW_ASKED = 0.25
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,15 @@ class Latent:
         mean: Theta and factor scores, shape (m, q).
         root: Lower triangular R with R' R the covariance, shape (q m, q m): all models' thetas,
             then all models' scores on the first factor, and so on.
-        curve: The curve at the abilities found, over all n items.
     """
 
     view: View
     mean: FloatArray
     root: FloatArray
-    curve: Curve
+
+    def at(self, items: IntArray) -> Latent:
+        """The posterior with a view of some of the items."""
+        return Latent(self.view.take(items), self.mean, self.root)
 
     @cached_property
     def cov(self) -> FloatArray:
@@ -82,7 +89,6 @@ class Latent:
             self.view.without_offsets(),
             self.mean[:, : q - offsets],
             self.root[:kept, :kept],
-            self.curve,
         )
 
     @cached_property
@@ -150,7 +156,7 @@ def latent_posterior(view: View, responses: FloatArray) -> Latent:
         if view.logistic:
             theta = before + np.clip(mean[:, 0] - before, -THETA_STEP, THETA_STEP)
             mean[:, 0] = np.clip(theta, -THETA_BOUND, THETA_BOUND)
-    return Latent(view, mean, root, view.curve(mean[:, 0]))
+    return Latent(view, mean, root)
 
 
 def _root(precision: FloatArray) -> FloatArray:
@@ -436,7 +442,8 @@ def full_scores(latent: Latent, responses: FloatArray) -> tuple[FloatArray, Floa
     """Full-benchmark scores of m models, and their covariance.
 
     The mean over items of what was observed, and of mu + f' w where it was not. The error is that
-    of the latent values and, for items not asked, noise and calibration error.
+    of the latent values and, for items not asked, noise and calibration error. What does not hang
+    on abilities is summed over all items once, and taken off again for those asked.
 
     Args:
         latent: The posterior.
@@ -445,35 +452,102 @@ def full_scores(latent: Latent, responses: FloatArray) -> tuple[FloatArray, Floa
     Returns:
         Shapes (m,) and (m, m).
     """
-    view, curve, mean = latent.view, latent.curve, latent.mean
+    view, mean = latent.view, latent.mean
     m, n = responses.shape
-    q = mean.shape[1]
-    unasked = ~np.isfinite(responses)
-    f = mean[:, 1:]
-    score = np.where(unasked, curve.mean + f @ view.loadings, responses).sum(axis=1) / n
-    by_latent = np.empty((m, q))
-    by_latent[:, 0] = (curve.slope * unasked).sum(axis=1) / n
-    by_latent[:, 1:] = unasked @ view.loadings.T / n
-    cov = latent.cov_of(by_latent)
-    cov = cov + _unasked_errors(view, curve, f, unasked) / n**2
-    return score, cov
+    answered = np.isfinite(responses)
+    theta, f = mean[:, 0], mean[:, 1:]
+    unasked = _Unasked.of(view, answered)
+    part, sums = unasked.part, view.sums
+    loads = unasked.by_one(sums.loadings, part.loadings)
+    noise = unasked.by_both(sums.noise_parts, view.noise_parts(part))
+    by_latent = np.empty((m, mean.shape[1]))
+    by_latent[:, 1:] = loads / n
+    if view.logistic:
+        expected, slope, errors = _unasked_curve(view, theta, answered)
+    else:
+        line = np.array([sums.first, sums.second])
+        slope, height = unasked.by_one(line, np.stack([part.first, part.second])).T
+        expected = height + slope * theta
+        first, cross, second = unasked.by_both(sums.item_cov, part.item_cov)
+        errors = theta[:, None] * theta * first + (theta[:, None] + theta) * cross + second
+    by_latent[:, 0] = slope / n
+    score = (np.nansum(responses, axis=1) + expected + (f * loads).sum(axis=1)) / n
+    factors = f[:, : len(noise) - 1].T
+    errors = errors + (factors[:, :, None] * factors[:, None, :] * noise[1:]).sum(axis=0)
+    errors[np.arange(m), np.arange(m)] += np.diag(noise[0])
+    return score, latent.cov_of(by_latent) + errors / n**2
 
 
-def _unasked_errors(view: View, curve: Curve, f: FloatArray, unasked: BoolArray) -> FloatArray:
-    """Noise and calibration error of items not asked, summed over those two models share: (m, m).
+@dataclass(frozen=True)
+class _Unasked:
+    """How values are summed over the items that models were not asked.
 
-    Each part is a product over items, so the sums are matrix products of what is not asked.
+    Where few items were asked, they are taken off the sums over all.
+
+    Attributes:
+        part: The items that are summed: those that any model was asked, or all.
+        mask: 1 where a model counts, shape (m, c): where it was asked, or where it was not.
+        taken_off: Whether it was asked.
     """
-    first = curve.by_first * unasked
-    second = curve.by_second * unasked
+
+    part: View
+    mask: FloatArray
+    taken_off: bool
+
+    @classmethod
+    def of(cls, view: View, answered: BoolArray) -> _Unasked:
+        items = np.flatnonzero(answered.any(axis=0))
+        if len(items) < FEW_ASKED * answered.shape[1]:
+            return cls(view.take(items), answered[:, items].astype(np.float64), taken_off=True)
+        return cls(view, (~answered).astype(np.float64), taken_off=False)
+
+    def by_one(self, total: FloatArray, values: FloatArray) -> FloatArray:
+        """Sums over the items that a model was not asked, shape (m, r).
+
+        Args:
+            total: Sums over all items, shape (r,).
+            values: Of the part's items, shape (r, c).
+        """
+        found = self.mask @ values.T
+        return np.asarray(total - found if self.taken_off else found)
+
+    def by_both(self, total: FloatArray, values: FloatArray) -> FloatArray:
+        """Sums over the items that neither of two models was asked, shape (r, m, m)."""
+        found = np.matmul(self.mask * values[:, None, :], self.mask.T)
+        if self.taken_off:
+            by_one = values @ self.mask.T
+            found += total[:, None, None] - by_one[:, :, None] - by_one[:, None, :]
+        return np.asarray(found)
+
+
+def _unasked_curve(
+    view: View, theta: FloatArray, answered: BoolArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sums over the items not asked, under the logistic view.
+
+    Returns:
+        Of expected scores and of their slopes, shape (m,), and of the calibration error that two
+        models have in common, shape (m, m).
+    """
+    m, n = answered.shape
+    expected, slope, errors = np.zeros(m), np.zeros(m), np.zeros((m, m))
     var_first, cross, var_second = view.item_cov
-    found = (first * var_first) @ first.T + (second * var_second) @ second.T
-    mixed = (first * cross) @ second.T
-    found = found + mixed + mixed.T
-    for k in range(f.shape[1]):
-        loaded = f[:, k : k + 1] * unasked
-        found = found + (loaded * (view.noise * view.loading_var[k])) @ loaded.T
-    return np.asarray(found + np.diag(unasked @ view.noise))
+    size = max(CURVE_CELLS // max(m, 1), 1)
+    for start in range(0, n, size):
+        items = slice(start, start + size)
+        unasked = ~answered[:, items]
+        a = np.exp(view.first[items])
+        mean = expit(a * theta[:, None] + view.second[items])
+        spread = mean * (1.0 - mean)
+        spread *= unasked
+        expected += (mean * unasked).sum(axis=1)
+        slope += spread @ a
+        first = spread * a * theta[:, None]
+        errors += (first * var_first[items]) @ first.T
+        errors += (spread * var_second[items]) @ spread.T
+        mixed = (first * cross[items]) @ spread.T
+        errors += mixed + mixed.T
+    return expected, slope, errors
 
 
 def misfit(latent: Latent, responses: FloatArray) -> FloatArray:
@@ -507,7 +581,8 @@ class _Prospect:
 
     @classmethod
     def of(cls, latent: Latent) -> _Prospect:
-        view, curve, cov = latent.view, latent.curve, latent.own_covs.copy()
+        view, cov = latent.view, latent.own_covs.copy()
+        curve = view.curve(latent.mean[:, 0])
         factors = view.loadings.mean(axis=1)
         var, with_score = np.empty_like(curve.slope), np.empty_like(curve.slope)
         for a, own in enumerate(cov):  # the products of all models at once would not fit a cache

@@ -14,6 +14,7 @@ probabilistic principal component model (Tipping and Bishop 1999, J. R. Statist.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,6 +85,26 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class ItemSums:
+    """Sums over all items of a view.
+
+    Attributes:
+        first: Of the lines' slopes.
+        second: Of their heights.
+        item_cov: Of the calibration variances and covariance, shape (3,).
+        loadings: Shape (k,).
+        noise_parts: Of the noise, and of its product with each loading's variance, shape (k + 1,);
+            offsets have none.
+    """
+
+    first: float
+    second: float
+    item_cov: FloatArray
+    loadings: FloatArray
+    noise_parts: FloatArray
+
+
+@dataclass(frozen=True)
 class View:
     """A curve and factors for n items.
 
@@ -113,6 +134,27 @@ class View:
     def latent(self) -> int:
         """Number of latent values of a model: theta, its factor scores, and offsets if any."""
         return len(self.loadings) + 1
+
+    @cached_property
+    def sums(self) -> ItemSums:
+        """Sums over the items, which a round has no need to make anew."""
+        return ItemSums(
+            float(self.first.sum()),
+            float(self.second.sum()),
+            self.item_cov.sum(axis=1),
+            self.loadings.sum(axis=1),
+            self.noise_parts(self).sum(axis=1),
+        )
+
+    def noise_parts(self, part: View) -> FloatArray:
+        """Noise of a part's items and its products with their loadings' variances: (k + 1, c)."""
+        factors = len(self.loadings) - len(self.offset_own)
+        return np.concatenate([part.noise[None, :], part.noise * part.loading_var[:factors]])
+
+    @cached_property
+    def usual(self) -> View:
+        """The view with its usual offsets."""
+        return self.with_offsets()
 
     def with_offsets(self, own: float = OFFSET_OWN[0]) -> View:
         """The view with two more loadings, a constant and the items' heights.
