@@ -39,7 +39,9 @@ THETA_BOUND, THETA_STEP = 15.0, 1.5
 FIRST_VARIANCE = 4.0
 # Pairs of models that items which are summed together may hold for nothing, and of items and pairs
 # of models held at once: what fits into a core's cache. Models are taken in blocks.
-WASTED_CELLS, MOST_CELLS, BLOCK = 20_000, 500_000, 32
+WASTED_CELLS, MOST_CELLS, BLOCK = 80_000, 50_000, 32
+# Fewer items than this are not worth a batch of their own, however many the models.
+LEAST_BATCH = 100
 # What is added to a precision's diagonal, as a share of it, where it is numerically singular.
 SINGULAR = 1e-10
 # Models times items whose curves are worked out at once.
@@ -206,7 +208,7 @@ def asked_alike(answered: BoolArray) -> list[tuple[IntArray, IntArray]]:
     for batch in batches:
         mine = np.concatenate([place[starts[kind] : starts[kind + 1]] for kind in batch])
         models = np.flatnonzero(patterns[batch].any(axis=0))
-        size = max(MOST_CELLS // max(len(models) * min(len(models), BLOCK), 1), 8)
+        size = max(MOST_CELLS // max(len(models) * min(len(models), BLOCK), 1), LEAST_BATCH)
         mine = items[np.sort(mine)]
         found += [(models, mine[start : start + size]) for start in range(0, len(mine), size)]
     return found

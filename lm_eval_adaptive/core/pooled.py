@@ -11,12 +11,14 @@ mean as far as the answers say: in the limit all items count alike, as without a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lm_eval_adaptive.core.agreement import agreement
 from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
+from lm_eval_adaptive.core.threads import side_by_side
 from lm_eval_adaptive.core.views import LEANING_OWN, drawn
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ PLAIN_WEIGHT, PLAIN_SD = 0.5, 2.0
 # Weight, in the mean of the ranked models' scores, of the estimate by regression; its ridge on the
 # items' height, in items of median noise.
 LEVEL_WEIGHT, LEVEL_RIDGE = 0.5, 0.02
+# From so many ranked models on, the views' posteriors are found side by side.
+MANY_RANKED = 12
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
     if told is not None and told.alarm:
         views = drawn(views, (told.share, told.share))
         wide = [view.with_offsets(LEANING_OWN) for view in views]
-    latents = tuple(latent_posterior(view, responses) for view in wide)
+    together = side_by_side if responses.shape[0] >= MANY_RANKED else map
+    latents = tuple(together(partial(latent_posterior, responses=responses), wide))
     found = [full_scores(latent, responses) for latent in latents]
     by_views = np.mean([score for score, _ in found], axis=0)
     plain = from_plain_means(views[1], responses)
