@@ -19,7 +19,7 @@ import numpy as np
 from lm_eval_adaptive.core.agreement import agreement
 from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
 from lm_eval_adaptive.core.threads import side_by_side
-from lm_eval_adaptive.core.views import LEANING_OWN, drawn
+from lm_eval_adaptive.core.views import LEANING_OWN, OFFSET_OWN, drawn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,10 +74,10 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
         overdispersion: See :func:`~lm_eval_adaptive.core.agreement.agreement`.
     """
     told = agreement(views[1], responses, overdispersion)
-    wide = [view.usual for view in views]
+    own = OFFSET_OWN[0]
     if told is not None and told.alarm:
-        views = drawn(views, (told.share, told.share))
-        wide = [view.with_offsets(LEANING_OWN) for view in views]
+        views, own = drawn(views, (told.share, told.share)), LEANING_OWN
+    wide = [view.widened(own) for view in views]
     together = side_by_side if responses.shape[0] >= MANY_RANKED else map
     latents = tuple(together(partial(latent_posterior, responses=responses), wide))
     found = [full_scores(latent, responses) for latent in latents]

@@ -152,9 +152,14 @@ class View:
         return np.concatenate([part.noise[None, :], part.noise * part.loading_var[:factors]])
 
     @cached_property
-    def usual(self) -> View:
-        """The view with its usual offsets."""
-        return self.with_offsets()
+    def _widened(self) -> dict[float, View]:
+        return {}
+
+    def widened(self, own: float) -> View:
+        """See :meth:`with_offsets`; kept, since every round asks for it."""
+        if own not in self._widened:
+            self._widened[own] = self.with_offsets(own)
+        return self._widened[own]
 
     def with_offsets(self, own: float = OFFSET_OWN[0]) -> View:
         """The view with two more loadings, a constant and the items' heights.
