@@ -134,17 +134,23 @@ class BernoulliPosterior:
             return np.asarray(self._totals[part] - each[asked].sum(axis=0))
         return np.asarray(each[~asked].sum(axis=0))
 
-    def item_information(self, weights: FloatArray) -> FloatArray:
+    def item_information(
+        self, weights: FloatArray, items: NDArray[np.intp] | None = None
+    ) -> FloatArray:
         """Information of each item averaged over the posterior, shape (m, n), logits^-2.
 
         Args:
             weights: Posterior weights, shape (m, g).
+            items: Some of the items; None for all.
         """
-        return np.asarray(weights @ self._information)
+        part = self._information if items is None else self._information[:, items]
+        return np.asarray(weights @ part)
 
-    def worth(self, estimates: Estimates) -> AverageInformation:
+    def worth(
+        self, estimates: Estimates, items: NDArray[np.intp] | None = None
+    ) -> AverageInformation:
         """Fisher information averaged over the posterior."""
-        return AverageInformation(self, estimates)
+        return AverageInformation(self, estimates, items)
 
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
         """Nobody's: scores of 0 and 1 hardly tell."""
@@ -160,8 +166,13 @@ class AverageInformation:
     with the chosen items' information as precision.
     """
 
-    def __init__(self, posterior: BernoulliPosterior, estimates: Estimates) -> None:
-        self._posterior, self._estimates = posterior, estimates
+    def __init__(
+        self,
+        posterior: BernoulliPosterior,
+        estimates: Estimates,
+        items: NDArray[np.intp] | None = None,
+    ) -> None:
+        self._posterior, self._estimates, self._items = posterior, estimates, items
         self._precision: dict[int, float] = {}  # what the chosen items add, by model
         self._informative: dict[int, FloatArray] = {}
 
@@ -169,7 +180,7 @@ class AverageInformation:
         """See :meth:`~lm_eval_adaptive.core.inference.Worth.worth`; logits^-2."""
         if model not in self._informative:
             weights = self._narrowed(model)
-            self._informative[model] = self._posterior.item_information(weights)[0]
+            self._informative[model] = self._posterior.item_information(weights, self._items)[0]
         return self._informative[model]
 
     def ask(self, item: int, models: Sequence[int]) -> None:

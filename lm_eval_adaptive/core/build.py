@@ -16,7 +16,13 @@ from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel, PromptFa
 from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
 from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS
-from lm_eval_adaptive.core.holdout import MAX_GROUP, groups, hold_out, tested_together
+from lm_eval_adaptive.core.holdout import (
+    MAX_GROUP,
+    groups,
+    hold_out,
+    looked_at,
+    tested_together,
+)
 from lm_eval_adaptive.core.methods import learned
 from lm_eval_adaptive.core.response import RESPONSE_MODELS
 from lm_eval_adaptive.core.sampler import WeightedDraw, choose_shared
@@ -74,6 +80,7 @@ def held_out_errors(scores: FloatArray) -> dict[ResponseModelName, float]:
     Returns:
         Both errors, of shorter tests where there are few items; {} where none can be made.
     """
+    scores, _ = looked_at(scores)
     held = hold_out(scores)
     if not len(held.length):
         return {}

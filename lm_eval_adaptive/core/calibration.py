@@ -44,6 +44,8 @@ MAX_SWEEPS = 80
 # further would draw easy and hard items' slopes apart without end.
 USUAL_SWEEPS = (5, 7, 9, 11, 13, 15, 17, 19)
 TOLERANCE = 1e-5
+# Cells of a score matrix that are worked on at once.
+BLOCK_CELLS = 32_768
 
 
 @dataclass(frozen=True)
@@ -291,51 +293,42 @@ def _fit_2pl(
     abilities = np.asarray(logit(np.clip(model_means, MODEL_EPSILON, 1.0 - MODEL_EPSILON)))
     centre, spread = float(abilities.mean()), float(abilities.std())
     theta = (abilities - centre) / spread
-    seen = np.isfinite(scores)
-    y = np.where(seen, scores, 0.5)
-    counts = seen.sum(axis=0).astype(np.float64)
+    cells = _Cells.of(scores, theta)
+    counts = cells.counts
 
     log_a = np.full(scores.shape[1], np.log(spread))
     d = np.asarray(_clipped_logit(item_means))
     usual = np.full(scores.shape[1], np.log(spread))
-    noise2 = np.full(scores.shape[1], 0.05)
+    noise2 = np.ones(scores.shape[1])
     penalty = np.array([1.0 / LOG_DISCRIMINATION_SD**2, 1.0 / INTERCEPT_SD**2])
-    hessian = np.zeros((scores.shape[1], 2, 2))
     for sweep in range(MAX_SWEEPS):
-        a = np.exp(log_a)
-        mu = expit(a[None, :] * theta[:, None] + d[None, :])
-        slope = mu * (1.0 - mu)
-        residual = np.where(seen, y - mu, 0.0)
+        sums = cells.sums(log_a, d, bernoulli=bernoulli)
         if not bernoulli:
-            sums = (residual**2).sum(axis=0)
-            common = float(sums.sum() / max(counts.sum() - 2.0 * len(counts), 1.0))
-            noise2 = (sums + NOISE_PRIOR_DF * common) / (counts + NOISE_PRIOR_DF - 2.0)
+            common = float(sums.squares.sum() / max(counts.sum() - 2.0 * len(counts), 1.0))
+            noise2 = (sums.squares + NOISE_PRIOR_DF * common) / (counts + NOISE_PRIOR_DF - 2.0)
             noise2 = np.maximum(noise2, 1e-6)
-        weight = np.where(seen, 1.0 / (slope if bernoulli else noise2[None, :]), 0.0)
-        j_a = slope * a[None, :] * theta[:, None]
-        hessian[:, 0, 0] = (weight * j_a * j_a).sum(axis=0) + penalty[0]
-        hessian[:, 1, 1] = (weight * slope * slope).sum(axis=0) + penalty[1]
-        hessian[:, 0, 1] = hessian[:, 1, 0] = (weight * j_a * slope).sum(axis=0)
-        gradient = np.stack(
-            [
-                (weight * j_a * residual).sum(axis=0) - penalty[0] * (log_a - usual),
-                (weight * slope * residual).sum(axis=0) - penalty[1] * d,
-            ],
-            axis=1,
-        )
-        step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
-        step = np.clip(step, [-0.5, -1.0], [0.5, 1.0])  # far from the optimum a full step may leap
-        log_a = log_a + step[:, 0]
-        d = d + step[:, 1]
-        moved = float(np.abs(step).max())
+        hessian = sums.hessian / noise2
+        hessian[0] += penalty[0]
+        hessian[2] += penalty[1]
+        gradient_a = sums.gradient[0] / noise2 - penalty[0] * (log_a - usual)
+        gradient_d = sums.gradient[1] / noise2 - penalty[1] * d
+        inverse = _inverse(hessian)
+        # Far from the optimum a full step may leap.
+        step_a = np.clip(inverse[0] * gradient_a + inverse[1] * gradient_d, -0.5, 0.5)
+        step_d = np.clip(inverse[1] * gradient_a + inverse[2] * gradient_d, -1.0, 1.0)
+        log_a = log_a + step_a
+        d = d + step_d
+        moved = float(max(np.abs(step_a).max(), np.abs(step_d).max()))
         if bernoulli:
-            usual = np.full(len(a), log_a.mean())
+            usual = np.full(len(log_a), log_a.mean())
         elif sweep in USUAL_SWEEPS:
             usual = _usual_log_discrimination(log_a, d, usual, hessian)
         if moved < TOLERANCE and (bernoulli or sweep > USUAL_SWEEPS[-1]):
             break
     a = np.exp(log_a)
-    covariance = np.linalg.inv(hessian)
+    covariance = np.empty((len(a), 2, 2))
+    covariance[:, 0, 0], covariance[:, 1, 1] = inverse[0], inverse[2]
+    covariance[:, 0, 1] = covariance[:, 1, 0] = inverse[1]
     # From (log a, d) to (b, a) with b = -d / a, by the delta method.
     jacobian = np.zeros_like(covariance)
     jacobian[:, 0, 0] = d / a
@@ -356,6 +349,95 @@ def _fit_2pl(
     return items, theta, parameters
 
 
+@dataclass(frozen=True)
+class _ItemSums:
+    """Sums over the models that were asked an item, before the item's own noise counts.
+
+    Attributes:
+        squares: Of squared residuals, shape (n,).
+        hessian: Of products of the derivatives by log a and d: (aa, ad, dd), shape (3, n).
+        gradient: Of the derivatives' products with residuals, shape (2, n).
+    """
+
+    squares: FloatArray
+    hessian: FloatArray
+    gradient: FloatArray
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """A score matrix in blocks of items that fit into a core's cache.
+
+    Attributes:
+        scores: Shape (C, n) in blocks, one half where not asked.
+        seen: 1 where asked, else 0, in blocks; None for blocks without missing cells.
+        theta: Abilities, shape (C,).
+        counts: Models asked, shape (n,).
+    """
+
+    scores: list[FloatArray]
+    seen: list[FloatArray | None]
+    theta: FloatArray
+    counts: FloatArray
+
+    @classmethod
+    def of(cls, scores: FloatArray, theta: FloatArray) -> _Cells:
+        size = max(BLOCK_CELLS // len(scores), 1)
+        blocks: list[FloatArray] = []
+        seen: list[FloatArray | None] = []
+        counts = []
+        for start in range(0, scores.shape[1], size):
+            block = scores[:, start : start + size]
+            mask = np.isfinite(block)
+            counts.append(mask.sum(axis=0))
+            blocks.append(np.where(mask, block, 0.5))
+            seen.append(None if mask.all() else mask.astype(np.float64))
+        return cls(blocks, seen, theta, np.concatenate(counts).astype(np.float64))
+
+    def sums(self, log_a: FloatArray, d: FloatArray, *, bernoulli: bool) -> _ItemSums:
+        """Sums of a sweep at these parameters, shape (n,) each.
+
+        Under ``bernoulli-2pl`` an answer's variance is the slope of its curve, which drops out of
+        its weight; under ``robust-2pl`` the noise is the item's own and divides the sums later.
+        """
+        by_theta = np.stack([self.theta**2, self.theta, np.ones_like(self.theta)])
+        n = len(log_a)
+        found = _ItemSums(np.zeros(n), np.empty((3, n)), np.empty((2, n)))
+        a = np.exp(log_a)
+        start = 0
+        for scores, seen in zip(self.scores, self.seen, strict=True):
+            part = slice(start, start + scores.shape[1])
+            start = part.stop
+            mu = self.theta[:, None] * a[part]
+            mu += d[part]
+            expit(mu, out=mu)
+            slope = mu * mu
+            np.subtract(mu, slope, out=slope)
+            residual = np.subtract(scores, mu, out=mu)
+            if seen is not None:
+                residual *= seen
+                slope *= seen
+            if bernoulli:
+                found.hessian[:, part] = by_theta @ slope
+                found.gradient[:, part] = by_theta[1:] @ residual
+            else:
+                found.squares[part] = np.einsum("ji,ji->i", residual, residual)
+                residual *= slope
+                found.gradient[:, part] = by_theta[1:] @ residual
+                slope *= slope
+                found.hessian[:, part] = by_theta @ slope
+        found.hessian[0] *= a * a
+        found.hessian[1] *= a
+        found.gradient[0] *= a
+        return found
+
+
+def _inverse(matrices: FloatArray) -> FloatArray:
+    """Inverses of symmetric matrices of two rows, each as (first, mixed, second): shape (3, n)."""
+    first, mixed, second = matrices
+    return np.asarray(np.stack([second, -mixed, first]) / (first * second - mixed**2))
+
+
 def _usual_log_discrimination(
     log_a: FloatArray, d: FloatArray, usual: FloatArray, hessian: FloatArray
 ) -> FloatArray:
@@ -365,7 +447,7 @@ def _usual_log_discrimination(
     own weight, w / (w + 1 / sd^2), w being its data's information about log a.
     """
     sd2 = LOG_DISCRIMINATION_SD**2
-    own = hessian[:, 0, 0] - 1.0 / sd2 - hessian[:, 0, 1] ** 2 / hessian[:, 1, 1]
+    own = hessian[0] - 1.0 / sd2 - hessian[1] ** 2 / hessian[2]
     own = np.maximum(own, 1e-6)
     kept = np.maximum(own / (own + 1.0 / sd2), 0.02)
     unshrunk = usual + np.clip((log_a - usual) / kept, -2.0, 2.0)

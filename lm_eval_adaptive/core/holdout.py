@@ -35,6 +35,8 @@ GROUP = 4
 # With very many calibration models, folds and groups are bounded: the rest adds nothing.
 MAX_FOLDS = 6
 MAX_GROUP = 8
+# Of very many models and items so many are looked at.
+MOST_MODELS, MOST_ITEMS = 500, 10_000
 # Fewer than this leave no third to extrapolate from.
 LEAST_FOR_THIRDS = 9
 # Orders are compared over tests of at most so many items, with so many draws of random ones.
@@ -54,6 +56,35 @@ class Group:
 
     rows: NDArray[np.intp]
     far: bool
+
+
+def looked_at(
+    scores: FloatArray, levels: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray | None]:
+    """The part of a large score matrix that tests are made on; a small one is left as it is.
+
+    Models are taken evenly from their order, items at random.
+
+    Args:
+        scores: Calibration scores, shape (C, n), NaN where not asked.
+        levels: See :func:`hold_out`.
+    """
+    models, n = scores.shape
+    if models <= MOST_MODELS and n <= MOST_ITEMS:
+        return scores, levels
+    rows = np.arange(models)
+    if models > MOST_MODELS:
+        rows = np.linspace(0, models - 1, MOST_MODELS).astype(np.intp)
+    columns = np.arange(n)
+    if n > MOST_ITEMS:
+        rng = np.random.default_rng(0)
+        columns = np.sort(rng.choice(n, MOST_ITEMS, replace=False))
+    part = scores[np.ix_(rows, columns)]
+    # A model that was asked few items may have none among these, and an item no model.
+    told: NDArray[np.bool_] = np.asarray(np.isfinite(part).any(axis=1))
+    part = part[told]
+    part = part[:, np.isfinite(part).any(axis=0)]
+    return part, None if levels is None else levels[rows[told]]
 
 
 def groups(
@@ -142,7 +173,8 @@ def hold_out(
 ) -> HeldOut:
     """Calibrate without a few models, test these as if they were new, and do so with all.
 
-    A model that misses cells is tested on the items it has a score of.
+    A model that misses cells is tested on the items it has a score of. Of very many models and
+    items a part is looked at; see :func:`looked_at`.
 
     Args:
         scores: Calibration scores, shape (C, n), in [0, 1], NaN where not asked.
@@ -155,6 +187,7 @@ def hold_out(
     Returns:
         A record per held-out model and test length.
     """
+    scores, levels = looked_at(scores, levels)
     rng, draws = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     rows: list[tuple[float, ...]] = []
     gains: list[float] = []

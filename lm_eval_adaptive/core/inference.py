@@ -85,8 +85,13 @@ class Inference(Protocol):
         """
         ...
 
-    def worth(self, estimates: Estimates) -> Worth:
-        """Worth of the items that may be asked next."""
+    def worth(self, estimates: Estimates, items: NDArray[np.intp] | None = None) -> Worth:
+        """Worth of the items that may be asked next.
+
+        Args:
+            estimates: Beliefs.
+            items: Those that are looked at, by which they are then counted; None for all.
+        """
         ...
 
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> BoolArray:

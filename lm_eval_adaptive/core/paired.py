@@ -193,10 +193,10 @@ class PairedPosterior:
         """Documents in a block: within one, nothing is concluded."""
         return self.order.step
 
-    def worth(self, estimates: Estimates) -> Alike:
+    def worth(self, estimates: Estimates, items: NDArray[np.intp] | None = None) -> Alike:
         """All documents the same: nothing is known of any before it is asked."""
         del estimates
-        return Alike(len(self.order.items))
+        return Alike(len(self.order.items if items is None else items))
 
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
         """Nobody's: nothing was expected of their answers."""

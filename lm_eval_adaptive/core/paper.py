@@ -87,9 +87,12 @@ class PaperPosterior:
                 break
         return mode, float(1.0 / np.sqrt(information(np.array([mode]), items).sum()))
 
-    def worth(self, estimates: Estimates) -> InformationAtEstimate:
+    def worth(
+        self, estimates: Estimates, items: NDArray[np.intp] | None = None
+    ) -> InformationAtEstimate:
         """Fisher information at the estimate."""
-        return InformationAtEstimate(self.items, estimates.theta)
+        part = self.items if items is None else self.items.take(items)
+        return InformationAtEstimate(part, estimates.theta)
 
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
         """Nobody's: the published method does not look."""

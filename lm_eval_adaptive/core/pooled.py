@@ -11,12 +11,14 @@ mean as far as the answers say: in the limit all items count alike, as without a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lm_eval_adaptive.core.agreement import agreement
 from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
+from lm_eval_adaptive.core.threads import side_by_side
 from lm_eval_adaptive.core.views import LEANING_OWN, OFFSET_OWN, drawn
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ PLAIN_WEIGHT, PLAIN_SD = 0.5, 2.0
 # Weight, in the mean of the ranked models' scores, of the estimate by regression; its ridge on the
 # items' height, in items of median noise.
 LEVEL_WEIGHT, LEVEL_RIDGE = 0.5, 0.02
+# From so many ranked models on, the views' posteriors are found side by side.
+MANY_RANKED = 12
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,9 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
     own = OFFSET_OWN[0]
     if told is not None and told.alarm:
         views, own = drawn(views, (told.share, told.share)), LEANING_OWN
-    latents = tuple(latent_posterior(view.with_offsets(own), responses) for view in views)
+    wide = [view.widened(own) for view in views]
+    together = side_by_side if responses.shape[0] >= MANY_RANKED else map
+    latents = tuple(together(partial(latent_posterior, responses=responses), wide))
     found = [full_scores(latent, responses) for latent in latents]
     by_views = np.mean([score for score, _ in found], axis=0)
     plain = from_plain_means(views[1], responses)
@@ -107,17 +113,20 @@ def from_plain_means(view: View, responses: FloatArray) -> FloatArray:
     Returns:
         Shape (m,).
     """
-    asked = np.isfinite(responses)
+    answered = np.isfinite(responses)
+    items = np.flatnonzero(answered.any(axis=0))
+    asked, part, n = answered[:, items], view.take(items), responses.shape[1]
     count = np.maximum(asked.sum(axis=1), 1)
-    mean = np.where(asked, responses, 0.0).sum(axis=1) / count
-    height = asked @ view.second / count
-    loads = np.concatenate([view.first[None, :], view.loadings])  # of theta and factors, (q, n)
+    mean = np.where(asked, responses[:, items], 0.0).sum(axis=1) / count
+    height = asked @ part.second / count
+    loads = np.concatenate([part.first[None, :], part.loadings])  # of theta and factors, (q, c)
     of_asked = asked @ loads.T / count[:, None]
-    noise = asked @ view.noise / count
-    together = PLAIN_SD**2 * of_asked @ loads.mean(axis=1) + noise / len(view.first)
+    noise = asked @ part.noise / count
+    of_all = np.array([view.sums.first, *view.sums.loadings]) / n
+    together = PLAIN_SD**2 * of_asked @ of_all + noise / n
     spread = PLAIN_SD**2 * (of_asked**2).sum(axis=1) + noise / count
     by_mean = np.where(spread > 0.0, together / np.where(spread > 0.0, spread, 1.0), 0.0)
-    return np.asarray(view.second.mean() + by_mean * (mean - height))
+    return np.asarray(view.sums.second / n + by_mean * (mean - height))
 
 
 def level_by_regression(view: View, responses: FloatArray, otherwise: float) -> float:
@@ -137,13 +146,13 @@ def level_by_regression(view: View, responses: FloatArray, otherwise: float) -> 
     items = np.flatnonzero(count)
     if len(items) < 4 or len(items) == len(count):
         return otherwise
-    answers = np.where(asked, responses, 0.0)[:, items].sum(axis=0) / count[items]
+    answers = np.where(asked[:, items], responses[:, items], 0.0).sum(axis=0) / count[items]
     weight = count[items] / (view.noise[items] + np.median(view.noise[items]))
     design = np.stack(
         [
             np.ones(len(items)),
-            view.first[items] - view.first.mean(),
-            view.second[items] - view.second.mean(),
+            view.first[items] - view.sums.first / len(count),
+            view.second[items] - view.sums.second / len(count),
         ]
     )
     gram = (design * weight) @ design.T
@@ -151,4 +160,4 @@ def level_by_regression(view: View, responses: FloatArray, otherwise: float) -> 
     if not np.linalg.cond(gram) < 1e12:
         return otherwise
     by = np.linalg.solve(gram, (design * weight) @ (answers - view.second[items]))
-    return float(np.clip(view.second.mean() + by[0], 0.0, 1.0))
+    return float(np.clip(view.sums.second / len(count) + by[0], 0.0, 1.0))

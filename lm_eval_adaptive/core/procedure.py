@@ -7,7 +7,6 @@ alone, so a run that is replayed from its journal goes the same way again, whoev
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -198,11 +197,16 @@ class Procedure:
 
     def pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
         """Verdicts on all pairs of models that were not set aside, in ranking order."""
+        return self._judged(state, estimates or self.estimate(state), all_pairs=True)
+
+    def _judged(self, state: RunState, estimates: Estimates, *, all_pairs: bool) -> list[Pair]:
+        """Verdicts on all pairs, or on those that must be decided."""
         rows = np.flatnonzero(~state.failed)
         fixed = [place for place, row in enumerate(rows) if self.known[row]]
-        beliefs = (estimates or self.estimate(state)).take(rows)
-        found = judge_pairs(beliefs, self.config.rule, fixed)
-        return [replace(each, a=int(rows[each.a]), b=int(rows[each.b])) for each in found]
+        beliefs = estimates if len(rows) == len(state.failed) else estimates.take(rows)
+        return judge_pairs(
+            beliefs, self.config.rule, fixed, names=rows.tolist(), all_pairs=all_pairs
+        )
 
     def misfitting(self, state: RunState, estimates: Estimates | None = None) -> list[int]:
         """Rows of models whose answers do not fit, as far as the inference can tell."""
@@ -252,9 +256,10 @@ class Procedure:
             return active
         wanted = np.zeros(len(self.costs), dtype=bool)
         hopeless = False
-        for pair in self.pairs(state, estimates):
-            if pair.required and pair.verdict == "undecided":
-                if self.chance(state, estimates, pair) < self.futility:
+        administered = state.administered
+        for pair in self._judged(state, estimates, all_pairs=False):
+            if pair.verdict == "undecided":
+                if self.chance(state, estimates, pair, administered) < self.futility:
                     hopeless = True
                 else:
                     wanted[[pair.a, pair.b]] = True
@@ -268,14 +273,21 @@ class Procedure:
         """Chance below which a pair is given up; 0 where none is."""
         return self.config.futility if self.inference.gives_up else 0.0
 
-    def chance(self, state: RunState, estimates: Estimates, pair: Pair) -> float:
+    def chance(
+        self,
+        state: RunState,
+        estimates: Estimates,
+        pair: Pair,
+        administered: NDArray[np.int_] | None = None,
+    ) -> float:
         """Chance that an undecided pair is decided when its models have ``max_items`` each.
 
         Seen from now, the difference found then lies about today's with what its variance will have
         fallen by, by the inference's forecast, as its variance, and the distribution of
         differences, Student or normal.
         """
-        n = max(self._asked_least(state, pair), 1)
+        told = state.administered if administered is None else administered
+        n = max(self._asked_least(told, pair), 1)
         if n >= self.max_items:
             return 1.0  # nothing is given up: other rules end the run
         now = float(pair_variance(estimates)[pair.a, pair.b])
@@ -290,9 +302,9 @@ class Procedure:
             return 1.0  # it may yet come out equivalent
         return float(decided)
 
-    def _asked_least(self, state: RunState, pair: Pair) -> int:
+    def _asked_least(self, administered: NDArray[np.int_], pair: Pair) -> int:
         """Items answered by the one of two models that was asked less, of those under test."""
-        return min(int(state.administered[row]) for row in (pair.a, pair.b) if not self.known[row])
+        return min(int(administered[row]) for row in (pair.a, pair.b) if not self.known[row])
 
     def _ask_up_to(
         self, state: RunState, estimates: Estimates, models: BoolArray, length: int
@@ -348,11 +360,12 @@ class Procedure:
             return self.config.round_size
         target = errors_to_decide(estimates, self.config.rule)
         most = 0.0
-        for pair in self.pairs(state, estimates):
-            if pair.required and pair.verdict == "undecided":
+        administered = state.administered
+        for pair in self._judged(state, estimates, all_pairs=False):
+            if pair.verdict == "undecided":
                 p = np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)
                 z = max(abs(float(stdtrit(estimates.pair_df, p))), 0.1)
-                n = float(self._asked_least(state, pair))
+                n = float(self._asked_least(administered, pair))
                 most = max(most, n * (FASTEST.items(1.0, target / z) - 1.0))
         batch = max(self.config.batch, self.inference.least_round)
         return int(np.clip(np.ceil(most / 4.0), batch, 4 * batch))
@@ -386,7 +399,9 @@ class Procedure:
         variance = estimates.level_se**2 - common_variance(estimates.level_cov)
         given = np.zeros(len(self.costs), dtype=np.int_)
         while slots > 0 and items >= 1:
-            can = models & (given < room) & [price <= money for price in prices]
+            can = models & (given < room)
+            if money.is_finite():
+                can &= [price <= money for price in prices]
             if not can.any():
                 break
             value = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -154,15 +153,29 @@ def required_pairs(
         pairs: ``adjacent``, ``all`` or ``top:K``.
         fixed: Rows of models that are asked nothing; a pair of two of them is never required.
     """
-    every = list(combinations(ranked, 2))
+    first, second = np.triu_indices(len(ranked), 1)
+    needed = _required(np.asarray(ranked, dtype=np.intp), first, second, pairs, fixed)
+    return {(ranked[a], ranked[b]) for a, b in zip(first[needed], second[needed], strict=True)}
+
+
+def _required(
+    ranked: NDArray[np.intp],
+    first: NDArray[np.intp],
+    second: NDArray[np.intp],
+    pairs: str,
+    fixed: Collection[int],
+) -> NDArray[np.bool_]:
+    """Which pairs of places in the ranking must be decided; see :func:`required_pairs`."""
     if pairs == "adjacent":
-        found = set(pairwise(ranked))
+        found = second == first + 1
     elif pairs == "all":
-        found = set(every)
+        found = np.ones(len(first), dtype=bool)
     else:
-        top = set(ranked[: int(pairs.partition(":")[2])])
-        found = {(a, b) for a, b in every if a in top}
-    return {(a, b) for a, b in found if not (a in fixed and b in fixed)}
+        found = first < int(pairs.partition(":")[2])
+    if len(fixed):
+        still = np.isin(ranked, list(fixed))
+        found &= ~(still[first] & still[second])
+    return np.asarray(found)
 
 
 def _holm(p_values: FloatArray, alpha: float) -> NDArray[np.bool_]:
@@ -178,9 +191,14 @@ def _holm(p_values: FloatArray, alpha: float) -> NDArray[np.bool_]:
 
 
 def judge_pairs(
-    estimates: Estimates, rule: DecisionRule, fixed: Collection[int] = ()
+    estimates: Estimates,
+    rule: DecisionRule,
+    fixed: Collection[int] = (),
+    *,
+    names: Sequence[int] | None = None,
+    all_pairs: bool = True,
 ) -> list[Pair]:
-    """Verdicts on all pairs, in ranking order.
+    """Verdicts on pairs, in ranking order.
 
     A pair is decided when P(a better) > 1 - (1 - gamma)/2, that is, when the two-sided p-value
     2 (1 - P) is below 1 - gamma, by itself or after Holm's correction over the required pairs
@@ -191,36 +209,37 @@ def judge_pairs(
         estimates: Beliefs about m models.
         rule: When a pair is decided.
         fixed: Rows of models that are asked nothing; see :func:`required_pairs`.
+        names: What pairs call the rows, where these are not a caller's own, shape (m,).
+        all_pairs: Whether pairs that are not required are judged too.
 
     Returns:
-        m (m - 1) / 2 pairs.
+        m (m - 1) / 2 pairs, or those required.
     """
-    ranked = order(estimates.level)
-    every = list(combinations(ranked, 2))
-    if not every:
+    ranked = np.argsort(-estimates.level, kind="stable")
+    first, second = np.triu_indices(len(ranked), 1)
+    if not len(first):
         return []
-    required = required_pairs(ranked, rule.pairs, fixed)
-    p = better_by(estimates)
-    p_values = np.array([2.0 * min(p[a, b], 1.0 - p[a, b]) for a, b in every])
+    needed = _required(ranked, first, second, rule.pairs, fixed)
+    if not all_pairs:
+        first, second, needed = first[needed], second[needed], needed[needed]
+    a, b = ranked[first], ranked[second]
+    p = better_by(estimates)[a, b]
+    p_values = 2.0 * np.minimum(p, 1.0 - p)
     alpha = 1.0 - rule.confidence
     if rule.correction == "holm":
-        needed = np.array([pair in required for pair in every])
         decided = _holm(p_values, alpha)
         decided[needed] = _holm(p_values[needed], alpha)
     else:
         decided = p_values < alpha
-    within = estimates.within
-    if within is None:
-        within = _probability_within(estimates, rule.equivalence)
-    found = []
-    for (a, b), sure in zip(every, decided, strict=True):
-        verdict: Verdict = "undecided"
-        if rule.equivalence > 0.0 and within[a, b] >= rule.confidence:
-            verdict = "equivalent"
-        elif sure:
-            verdict = "a" if p[a, b] > 0.5 else "b"
-        found.append(Pair(a, b, float(p[a, b]), verdict, (a, b) in required))
-    return found
+    verdicts = np.where(decided, np.where(p > 0.5, "a", "b"), "undecided")
+    if rule.equivalence > 0.0:
+        within = estimates.within
+        if within is None:
+            within = _probability_within(estimates, rule.equivalence)
+        verdicts = np.where(within[a, b] >= rule.confidence, "equivalent", verdicts)
+    rows = np.arange(len(ranked)) if names is None else np.asarray(names)
+    columns = rows[a].tolist(), rows[b].tolist(), p.tolist(), verdicts.tolist(), needed.tolist()
+    return [Pair(*each) for each in zip(*columns, strict=True)]
 
 
 def _probability_within(estimates: Estimates, margin: float) -> FloatArray:

@@ -104,9 +104,10 @@ class RobustPosterior:
         theta = (np.log(share / (1.0 - share)) - centre) / spread
         return theta, score_se / (share * (1.0 - share) * spread)
 
-    def worth(self, estimates: Estimates) -> Prospects:
+    def worth(self, estimates: Estimates, items: NDArray[np.intp] | None = None) -> Prospects:
         """How far the variance of full scores would fall, relative to the best item's."""
-        return Prospects(estimates.latents)
+        latents = [each.without_offsets() for each in estimates.latents]
+        return Prospects(latents if items is None else [each.at(items) for each in latents])
 
     def misfitting(self, responses: FloatArray, estimates: Estimates) -> NDArray[np.bool_]:
         """Models whose misfit is far above that of the bank's own held-out models."""

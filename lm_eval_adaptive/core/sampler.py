@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
     BoolArray = NDArray[np.bool_]
-    # Takes the worth of all items and which of them may be asked, both of shape (n,), and gives one
-    # of these.
-    Draw = Callable[[FloatArray, BoolArray], "Chosen"]
+    # Takes the worth of all items and which of them may be asked, both of shape (n,), and how many
+    # more stand aside and may not be asked, and gives one of these that may.
+    Draw = Callable[[FloatArray, BoolArray, int], "Chosen"]
 
 SAMPLERS = ("draw", "fisher", "static", "random")
 # A draw's probability is proportional to this power of an item's worth. Every fifth item of a test
@@ -38,6 +38,9 @@ SAMPLERS = ("draw", "fisher", "static", "random")
 # by the bank's word, the more its word is what is in doubt.
 POWER = 6.0
 PLAIN_EVERY, LATER_PLAIN_EVERY, FEW_PLAIN = 5, 3, 20
+# Of more items than MANY_ITEMS, so many drawn plainly at random are looked at in a round: they hold
+# hundreds of the best, and draws are spread over as many anyway.
+MANY_ITEMS, CANDIDATES = 20_000, 8_192
 
 
 class Chosen(NamedTuple):
@@ -83,8 +86,9 @@ class Sampler(Protocol):
         ...
 
 
-def best(worth: FloatArray, free: BoolArray) -> Chosen:
+def best(worth: FloatArray, free: BoolArray, aside: int = 0) -> Chosen:
     """The draw that takes the item of greatest worth."""
+    del aside
     return Chosen(int(np.argmax(np.where(free, worth, -np.inf))))
 
 
@@ -104,9 +108,9 @@ class WeightedDraw:
     def __init__(self, seed: int, power: float = POWER) -> None:
         self._seed, self._power = seed, power
 
-    def __call__(self, worth: FloatArray, free: BoolArray) -> Chosen:
+    def __call__(self, worth: FloatArray, free: BoolArray, aside: int = 0) -> Chosen:
         """One of the free items."""
-        taken = int((~free).sum())
+        taken = int((~free).sum()) + aside
         noise = np.random.default_rng([self._seed, taken]).gumbel(size=len(free))
         every = PLAIN_EVERY if taken < FEW_PLAIN else LATER_PLAIN_EVERY
         plain = taken % every == every - 1
@@ -128,6 +132,7 @@ def choose_apart(
     free: BoolArray,
     costs: FloatArray | None,
     draw: Draw = best,
+    aside: int = 0,
 ) -> dict[int, list[Chosen]]:
     """Items of each model by itself, one after the other by their worth per cost.
 
@@ -137,6 +142,7 @@ def choose_apart(
         free: Shape (m, n), items each model may still be asked.
         costs: Expected cost, shape (m, n); None where all cost the same.
         draw: Takes one of the free items.
+        aside: Items that are not in these arrays and may not be asked.
     """
     chosen: dict[int, list[Chosen]] = {}
     for model, count in wanted.items():
@@ -144,7 +150,7 @@ def choose_apart(
         chosen[model] = []
         for _ in range(min(count, int(left.sum()))):
             value = worth.worth(model)
-            taken = draw(value if costs is None else value / costs[model], left)
+            taken = draw(value if costs is None else value / costs[model], left, aside)
             left[taken.item] = False
             worth.ask(taken.item, [model])
             chosen[model].append(taken)
@@ -157,6 +163,7 @@ def choose_shared(
     free: BoolArray,
     costs: FloatArray | None,
     draw: Draw = best,
+    aside: int = 0,
 ) -> dict[int, list[Chosen]]:
     """The same items for all models of a round, as far as their counts and free items allow.
 
@@ -174,7 +181,7 @@ def choose_shared(
             for model in group:
                 price = 1.0 if costs is None else costs[model] / costs[model].mean()
                 value = value + worth.worth(model) / price
-            taken = draw(value, np.asarray(free[group].all(axis=0)))
+            taken = draw(value, np.asarray(free[group].all(axis=0)), aside)
             for model in group:
                 chosen[model].append(taken)
             free[group, taken.item] = False
@@ -189,10 +196,18 @@ class WorthSampler:
         inference: What says the worth.
         draw: Takes one of the free items.
         name: What it is called in a run's signature.
+        seed: Where more than :data:`MANY_ITEMS` may be asked, seed of the :data:`CANDIDATES` of
+            them that are looked at in a round; None looks at all.
     """
 
-    def __init__(self, inference: Inference, draw: Draw = best, name: str = "fisher") -> None:
-        self._inference, self._draw, self.name = inference, draw, name
+    def __init__(
+        self,
+        inference: Inference,
+        draw: Draw = best,
+        name: str = "fisher",
+        seed: int | None = None,
+    ) -> None:
+        self._inference, self._draw, self.name, self._seed = inference, draw, name, seed
 
     def choose(
         self,
@@ -203,7 +218,39 @@ class WorthSampler:
     ) -> dict[int, list[Chosen]]:
         """See :meth:`Sampler.choose`."""
         choose = choose_shared if self._inference.shared else choose_apart
-        return choose(wanted, self._inference.worth(estimates), free, costs, self._draw)
+        few = self._candidates(wanted, free)
+        if few is None:
+            return choose(wanted, self._inference.worth(estimates), free, costs, self._draw)
+        items, count = few
+        found = choose(
+            wanted,
+            self._inference.worth(estimates, items),
+            free[:, items],
+            None if costs is None else costs[:, items],
+            self._draw,
+            free.shape[1] - count,
+        )
+        share = len(items) / count
+        return {
+            model: [Chosen(int(items[each.item]), share * each.probability) for each in mine]
+            for model, mine in found.items()
+        }
+
+    def _candidates(
+        self, wanted: Mapping[int, int], free: BoolArray
+    ) -> tuple[NDArray[np.intp], int] | None:
+        """Items that are looked at, plainly at random, and of how many; None where it is all.
+
+        They follow from the seed and from how many items may be asked, as a draw does.
+        """
+        if self._seed is None or free.shape[1] <= MANY_ITEMS:
+            return None
+        may = np.flatnonzero(free[list(wanted)].any(axis=0))
+        if len(may) <= MANY_ITEMS or max(wanted.values(), default=0) > CANDIDATES // 8:
+            return None
+        rng = np.random.default_rng([self._seed, len(may), CANDIDATES])
+        places = rng.choice(len(may), CANDIDATES, replace=False, shuffle=False)
+        return may[np.sort(places)], len(may)
 
 
 class OrderSampler:
@@ -258,7 +305,7 @@ def make_sampler(
         UsageError: There is no sampler of that name.
     """
     if name == "draw":
-        return WorthSampler(inference, WeightedDraw(seed), name)
+        return WorthSampler(inference, WeightedDraw(seed), name, seed)
     if name == "fisher":
         return WorthSampler(inference)
     if name == "static":

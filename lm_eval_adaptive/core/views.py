@@ -14,6 +14,7 @@ probabilistic principal component model (Tipping and Bishop 1999, J. R. Statist.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,13 +72,36 @@ class Curve:
     by_first: FloatArray
     by_second: FloatArray
 
-    def item_covariance(self, cov: FloatArray, a: int, b: int) -> FloatArray:
-        """Covariance of two models' expected scores by the items' calibration error, shape (n,)."""
+    def item_covariance(self, cov: FloatArray, a: int | slice, b: int | slice) -> FloatArray:
+        """Covariance of two models' expected scores by the items' calibration error, shape (n,).
+
+        With slices, of so many pairs of models, a row each.
+        """
         return np.asarray(
             self.by_first[a] * self.by_first[b] * cov[0]
             + (self.by_first[a] * self.by_second[b] + self.by_second[a] * self.by_first[b]) * cov[1]
             + self.by_second[a] * self.by_second[b] * cov[2]
         )
+
+
+@dataclass(frozen=True)
+class ItemSums:
+    """Sums over all items of a view.
+
+    Attributes:
+        first: Of the lines' slopes.
+        second: Of their heights.
+        item_cov: Of the calibration variances and covariance, shape (3,).
+        loadings: Shape (k,).
+        noise_parts: Of the noise, and of its product with each loading's variance, shape (k + 1,);
+            offsets have none.
+    """
+
+    first: float
+    second: float
+    item_cov: FloatArray
+    loadings: FloatArray
+    noise_parts: FloatArray
 
 
 @dataclass(frozen=True)
@@ -111,6 +135,32 @@ class View:
         """Number of latent values of a model: theta, its factor scores, and offsets if any."""
         return len(self.loadings) + 1
 
+    @cached_property
+    def sums(self) -> ItemSums:
+        """Sums over the items, which a round has no need to make anew."""
+        return ItemSums(
+            float(self.first.sum()),
+            float(self.second.sum()),
+            self.item_cov.sum(axis=1),
+            self.loadings.sum(axis=1),
+            self.noise_parts(self).sum(axis=1),
+        )
+
+    def noise_parts(self, part: View) -> FloatArray:
+        """Noise of a part's items and its products with their loadings' variances: (k + 1, c)."""
+        factors = len(self.loadings) - len(self.offset_own)
+        return np.concatenate([part.noise[None, :], part.noise * part.loading_var[:factors]])
+
+    @cached_property
+    def _widened(self) -> dict[float, View]:
+        return {}
+
+    def widened(self, own: float) -> View:
+        """See :meth:`with_offsets`; kept, since every round asks for it."""
+        if own not in self._widened:
+            self._widened[own] = self.with_offsets(own)
+        return self._widened[own]
+
     def with_offsets(self, own: float = OFFSET_OWN[0]) -> View:
         """The view with two more loadings, a constant and the items' heights.
 
@@ -142,17 +192,45 @@ class View:
             offset_own=(),
         )
 
+    @property
+    def prior_variances(self) -> FloatArray:
+        """Prior variances of one model's latent values by itself, shape (q,)."""
+        found = self._own_variances()
+        offsets = len(self.offset_own)
+        found[self.latent - offsets :] += OFFSET_COMMON[:offsets]
+        return found
+
+    def _own_variances(self) -> FloatArray:
+        found = np.full(self.latent, FACTOR_SD**2)
+        found[0] = THETA_SD**2
+        found[self.latent - len(self.offset_own) :] = self.offset_own
+        return found
+
     def prior_cov(self, models: int) -> FloatArray:
         """Prior covariance of the latent values of so many models, a model's values together."""
         q, offsets = self.latent, len(self.offset_own)
-        variances = np.full(q, FACTOR_SD**2)
-        variances[0] = THETA_SD**2
-        variances[q - offsets :] = self.offset_own
-        found = np.asarray(np.kron(np.eye(models), np.diag(variances)), dtype=np.float64)
+        own = np.diag(self._own_variances())
+        found = np.asarray(np.kron(np.eye(models), own), dtype=np.float64)
         for place, common in enumerate(OFFSET_COMMON[:offsets]):
             rows = np.arange(models) * q + q - offsets + place
             found[np.ix_(rows, rows)] += common
         return found
+
+    def add_prior_precision(self, precision: FloatArray) -> None:
+        """Add the inverse of :meth:`prior_cov`, which is (v I + c 11') for each latent value.
+
+        That is I / v - c / (v (v + m c)) 11'.
+
+        Args:
+            precision: By latent values and models, shape (q, m, q, m).
+        """
+        q, models = precision.shape[:2]
+        common = [0.0] * (q - len(self.offset_own)) + list(OFFSET_COMMON[: len(self.offset_own)])
+        each = np.arange(models)
+        for value, (own, shared) in enumerate(zip(self._own_variances(), common, strict=True)):
+            precision[value, each, value, each] += 1.0 / own
+            if shared:
+                precision[value, :, value] -= shared / (own * (own + models * shared))
 
     def take(self, items: NDArray[np.intp]) -> View:
         """The view of some of the items."""

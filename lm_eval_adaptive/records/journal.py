@@ -287,6 +287,7 @@ class EndRecord(Record, frozen=True, tag="end", kw_only=True, omit_defaults=True
 _Line = (
     Header | RoundRecord | ResponseRecord | AnswerRecord | FailedRecord | ResumedRecord | EndRecord
 )
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
 
 
 @dataclass(frozen=True)
@@ -404,17 +405,25 @@ def read_journal(path: Path) -> JournalFile:
         raise DataError(
             f"no {NAME} in {path.parent}; --resume takes the --output_path of an adaptive run"
         )
-    *whole, rest = path.read_bytes().split(b"\n")
-    cut = (
-        f"dropped a half-written last line of {path.name} (line {len(whole) + 1}); its document "
-        "will be asked again"
-    )
-    lines = [_parsed(path, number, line) for number, line in enumerate(whole, start=1)]
-    _check_schema(path, lines)
-    header, *records = (_record(path, number, line) for number, line in enumerate(lines, start=1))
-    if not isinstance(header, Header):  # cannot be: its type was looked at
+    records: list[Record] = []
+    notices: tuple[str, ...] = ()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                cut = (
+                    f"dropped a half-written last line of {path.name} (line {number}); its "
+                    "document will be asked again"
+                )
+                notices = (cut,)
+                break
+            if number == 1:
+                _check_schema(path, _parsed(path, number, line))
+            records.append(_record(path, number, line))
+    header = records[0] if records else None
+    if not isinstance(header, Header):
+        _check_schema(path, None)
         raise DataError(f"{path} does not start with a run's configuration")
-    return JournalFile(path, header, tuple(records), (cut,) if rest else ())
+    return JournalFile(path, header, tuple(records[1:]), notices)
 
 
 def _parsed(path: Path, number: int, line: bytes) -> Any:
@@ -424,9 +433,13 @@ def _parsed(path: Path, number: int, line: bytes) -> Any:
         raise _damaged(path, number, error) from error
 
 
-def _record(path: Path, number: int, line: Any) -> Record:
+def _record(path: Path, number: int, line: bytes) -> Record:
     try:
-        return msgspec.convert(line, _Line)  # type: ignore[no-any-return]  # a union, to mypy
+        return _DECODER.decode(line)  # type: ignore[no-any-return]  # a union, to mypy
+    except msgspec.DecodeError:
+        pass  # not a number, half a character: what Python's reader takes, and msgspec's does not
+    try:
+        return msgspec.convert(_parsed(path, number, line), _Line)  # type: ignore[no-any-return]  # a union, to mypy
     except msgspec.ValidationError as error:
         raise _damaged(path, number, error) from error
 
@@ -438,8 +451,7 @@ def _damaged(path: Path, number: int, error: Exception) -> DataError:
     )
 
 
-def _check_schema(path: Path, lines: list[Any]) -> None:
-    first = lines[0] if lines else None
+def _check_schema(path: Path, first: Any) -> None:
     if not isinstance(first, dict) or first.get("type") != "run":
         raise DataError(
             f"{path} does not start with a run's configuration; it is no journal of an adaptive run"

@@ -20,6 +20,7 @@ from lm_eval_adaptive.report.page import (
     section,
     table,
 )
+from lm_eval_adaptive.report.view import MANY_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.report.view import TaskView
 
 NORMAL_95 = 1.959963984540054
-CURVE_POINTS = 50  # per model
+CURVE_POINTS, FEW_CURVE_POINTS = 50, 12  # per model; of many models
 
 
 def curves(view: TaskView, prefix: str) -> str:
@@ -53,8 +54,19 @@ def curves(view: TaskView, prefix: str) -> str:
         f'<path id="{own}" d="M{_path(x, y, curve.items, curve.middle)}"/>'
         for own, curve in zip(ids, curves.values(), strict=True)
     )
+    whole = f"{prefix}call"
+    if len(ids) > MANY_MODELS:  # one name for the lines of all, in place of each other's in each
+        lines = f'<g id="{whole}">{lines}</g>'
     panels = "".join(
-        _panel(model, curve, x, y, own, [each for each in ids if each != own], unit)
+        _panel(
+            model,
+            curve,
+            x,
+            y,
+            own,
+            [whole] if len(ids) > MANY_MODELS else [each for each in ids if each != own],
+            unit,
+        )
         for own, (model, curve) in zip(ids, curves.items(), strict=True)
     )
     words = (
@@ -87,7 +99,7 @@ def _path(x: Axis, y: Axis, across: Sequence[int], up: Sequence[float]) -> str:
 def _panel(
     model: str, curve: _Curve, x: Axis, y: Axis, own: str, others: Sequence[str], unit: str
 ) -> str:
-    """A model's line and band over the thin lines of the others, which are named by their ids."""
+    """A model's line and band over the thin lines of the others, by their ids or that of all."""
     there = _path(x, y, curve.items, curve.high)
     back = _path(x, y, curve.items[::-1], curve.low[::-1])
     thin = "".join(f'<use href="#{each}" class="other"/>' for each in others)
@@ -145,6 +157,7 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
     None where it did not (a ranking of an older version): then the abilities are drawn.
     """
     lo, hi = view.ranking.bank.range
+    points = _points(view)
     curves = {}
     for entry in view.ranking.ranking:
         mine = [step for step in view.ranking.trace if step.model == entry.model]
@@ -155,7 +168,7 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
         ]
         if len(known) < len(mine):
             return None
-        steps = _thin(len(mine))
+        steps = _thin(len(mine), points)
         if not steps:
             continue
         middle, half = np.array([known[step] for step in steps]).T
@@ -169,12 +182,13 @@ def _score_curves(view: TaskView) -> dict[str, _Curve] | None:
 
 
 def _ability_curves(view: TaskView) -> dict[str, _Curve]:
+    points = _points(view)
     curves = {}
     for entry in view.ranking.ranking:
         mine = [step for step in view.ranking.trace if step.model == entry.model]
         if not mine:
             continue
-        steps = _thin(len(mine))
+        steps = _thin(len(mine), points)
         middle = np.array([mine[step].ability for step in steps])
         half = NORMAL_95 * np.array([mine[step].ability_se for step in steps])
         curves[entry.model] = _Curve(
@@ -186,7 +200,12 @@ def _ability_curves(view: TaskView) -> dict[str, _Curve]:
     return curves
 
 
-def _thin(count: int) -> list[int]:
-    """At most ``CURVE_POINTS`` of 0 … count-1, the last among them."""
-    picks = np.linspace(0, count - 1, min(count, CURVE_POINTS)).round().astype(int)
+def _points(view: TaskView) -> int:
+    """How many points a model's curve has at most."""
+    return FEW_CURVE_POINTS if len(view.ranking.ranking) > MANY_MODELS else CURVE_POINTS
+
+
+def _thin(count: int, points: int) -> list[int]:
+    """At most so many of 0 … count-1, the last among them."""
+    picks = np.linspace(0, count - 1, min(count, points)).round().astype(int)
     return [int(each) for each in np.unique(picks)]

@@ -22,7 +22,7 @@ from lm_eval_adaptive.report.page import (
     share,
     table,
 )
-from lm_eval_adaptive.report.view import direction_of, excerpts_of
+from lm_eval_adaptive.report.view import MANY_MODELS, direction_of, excerpts_of
 
 if TYPE_CHECKING:
     from lm_eval_adaptive.records.journal import AnswerRecord
@@ -127,6 +127,8 @@ def pair_matrix(view: TaskView, prefix: str) -> str:
         mark = {"undecided": "?", "equivalent": "≈"}.get(verdict, "")
         kind = ("w" if p >= 0.5 else "l") + str(min(int(abs(p - 0.5) * 10), 4))
         state = {"undecided": "undecided", "equivalent": "equivalent"}.get(verdict, "decided")
+        if len(names) > MANY_MODELS:  # a tip for each of so many cells would be most of the page
+            return f'<td class="{kind} {state}">{esc(text)}{mark}</td>'
         tip = f"{row} is better than {column} with probability {p:.4f}: {state}"
         return f'<td class="{kind} {state}" title="{esc(tip)}">{esc(text)}{mark}</td>'
 

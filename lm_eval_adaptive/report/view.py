@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Samples = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 EXCERPT_CHARS = 160
+# With more models than this, what grows with their square is drawn with less detail.
+MANY_MODELS = 40
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ from scipy.special import expit
 from lm_eval_adaptive.core.joint import (
     FIRST_VARIANCE,
     PASSES,
+    STUDENT_DF,
     THETA_BOUND,
     THETA_STEP,
     Prospects,
+    asked_alike,
     full_scores,
     latent_posterior,
     misfit,
@@ -130,6 +132,91 @@ def test_latent_values_equal_conditioning_of_the_whole_covariance(logistic, k, s
     q = k + 1
     assert np.abs(cov[:q, q : 2 * q]).max() > 1e-4
     np.testing.assert_allclose(found.own_cov(3), view.prior_cov(1), atol=1e-10)
+
+
+def item_by_item(view, responses):
+    """The posterior from the inverse of every item's covariance, over all models, written out."""
+    m, n = responses.shape
+    q, offsets = view.latent, len(view.offset_own)
+    cov, mean = view.prior_cov(m), np.zeros((m, q))
+    prior = np.linalg.inv(cov)
+    own = np.minimum(np.diag(cov), FIRST_VARIANCE).reshape(m, q)
+    for step in range(PASSES):
+        curve = view.curve(mean[:, 0])
+        hessian, gradient = prior.copy(), np.zeros(m * q)
+        for i in range(n):
+            who = np.flatnonzero(np.isfinite(responses[:, i]))
+            grad = np.stack([curve.by_first[who, i], curve.by_second[who, i]])
+            var_first, cross, var_second = view.item_cov[:, i]
+            spread = grad.T @ np.array([[var_first, cross], [cross, var_second]]) @ grad
+            f, uncertain = mean[who, 1:], view.noise[i] * view.loading_var[:, i]
+            spread += (f * uncertain) @ f.T
+            spread += np.diag(own[who, 1:] @ uncertain + view.noise[i])
+            left = responses[who, i] - curve.mean[who, i]
+            if step:
+                off = left - f @ view.loadings[:, i]
+                surprise = (STUDENT_DF + off**2 / np.diag(spread)) / (STUDENT_DF + 1.0)
+                spread += np.diag(view.noise[i] * (surprise - 1.0))
+            loads = np.zeros((len(who), m * q))
+            for row, model in enumerate(who):
+                loads[row, model * q : (model + 1) * q] = (
+                    curve.slope[model, i],
+                    *view.loadings[:, i],
+                )
+            weight = np.linalg.inv(spread)
+            hessian += loads.T @ weight @ loads
+            gradient += loads.T @ weight @ (left + curve.slope[who, i] * mean[who, 0])
+        cov = np.linalg.inv(hessian)
+        before, mean = mean[:, 0], (cov @ gradient).reshape(m, q)
+        own = np.diag(cov).reshape(m, q)
+        if view.logistic:
+            theta = before + np.clip(mean[:, 0] - before, -THETA_STEP, THETA_STEP)
+            mean[:, 0] = np.clip(theta, -THETA_BOUND, THETA_BOUND)
+    assert offsets in (0, 2)
+    return mean, cov
+
+
+@pytest.mark.parametrize("logistic", [True, False])
+@pytest.mark.parametrize("pattern", ["nested", "scattered", "few"])
+def test_sums_over_items_asked_alike_equal_every_item_by_itself(logistic, pattern, monkeypatch):
+    monkeypatch.setattr("lm_eval_adaptive.core.joint.WASTED_CELLS", 60)
+    monkeypatch.setattr("lm_eval_adaptive.core.joint.BLOCK", 4)
+    rng = np.random.default_rng(5)
+    view = some_view(rng, n=30, k=2, logistic=logistic).with_offsets()
+    m = 3 if pattern == "few" else 11
+    responses = some_answers(rng, m, 30, 1.0 if pattern == "nested" else 0.5)
+    if pattern == "nested":  # one model after another is settled
+        responses[np.arange(30)[None, :] > 5 + 2 * np.arange(m)[:, None]] = NONE
+    mean, cov = item_by_item(view, responses)
+    found = latent_posterior(view, responses)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-9)
+    np.testing.assert_allclose(found.cov, cov, atol=1e-9)
+    q = view.latent
+    for model in range(m):
+        own = slice(model * q, (model + 1) * q)
+        np.testing.assert_allclose(found.own_cov(model), cov[own, own], atol=1e-9)
+    # Without offsets: the covariance given that they are 0.
+    kept = np.flatnonzero(np.arange(m * q) % q < q - 2)
+    given = np.linalg.inv(np.linalg.inv(cov)[np.ix_(kept, kept)])
+    np.testing.assert_allclose(found.without_offsets().cov, given, atol=1e-9)
+    share = rng.normal(size=(m, q))
+    by_all = np.zeros((m, m * q))
+    for model in range(m):
+        by_all[model, model * q : (model + 1) * q] = share[model]
+    np.testing.assert_allclose(found.cov_of(share), by_all @ cov @ by_all.T, atol=1e-9)
+
+
+def test_items_asked_alike_are_every_answered_item_once():
+    rng = np.random.default_rng(0)
+    answered = rng.uniform(size=(40, 60)) < 0.3
+    answered[:, 7] = False
+    answered[20:, :30] = False
+    batches = asked_alike(answered)
+    items = np.concatenate([each for _, each in batches])
+    assert sorted(items) == [item for item in range(60) if item != 7]
+    for models, mine in batches:
+        others = np.setdiff1d(np.arange(40), models)
+        assert not answered[np.ix_(others, mine)].any()
 
 
 @pytest.mark.usefixtures("normal_errors")

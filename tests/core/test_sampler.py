@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from lm_eval_adaptive.core import sampler as sampler_module
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.procedure import Procedure
@@ -356,3 +357,58 @@ def test_a_round_tells_the_probability_of_every_item():
 def drawn_bank():
     rng = np.random.default_rng(11)
     return FactorBenchmark(rng, 60).bank(rng, 12)
+
+
+# --- very many items: a part is looked at
+
+
+@pytest.fixture
+def looks_at_few(monkeypatch):
+    monkeypatch.setattr(sampler_module, "MANY_ITEMS", 40)
+    monkeypatch.setattr(sampler_module, "CANDIDATES", 24)
+
+
+@pytest.mark.usefixtures("looks_at_few")
+def test_of_many_items_the_probabilities_told_are_those_of_the_design(robust):
+    """The mean of 1 / probability over draws is the number of items that might have been drawn,
+    which holds of a first draw under any design; with the candidates' share left out it is not."""
+    responses = np.full((2, 60), np.nan)
+    responses[:, :3] = 0.5
+    estimates = robust.estimate(responses)
+    free = np.isnan(responses)
+    found, items = [], set()
+    for seed in range(400):
+        sampler = make_sampler("draw", robust, np.zeros(60), seed)
+        chosen = sampler.choose({0: 3, 1: 3}, estimates, free)
+        assert chosen[0] == chosen[1]
+        assert chosen == sampler.choose({0: 3, 1: 3}, estimates, free)  # a run can be replayed
+        mine = [each.item for each in chosen[0]]
+        assert len(set(mine)) == 3
+        assert not {0, 1, 2} & set(mine)
+        found.append(1.0 / chosen[0][0].probability)
+        items |= set(mine)
+    error = np.std(found) / np.sqrt(len(found))
+    assert abs(np.mean(found) - 57) < 4 * error
+    assert abs(np.mean(found) * 24 / 57 - 57) > 4 * error
+    assert len(items) > 45  # candidates are others every time
+
+
+@pytest.mark.usefixtures("looks_at_few")
+def test_the_published_rule_looks_at_all_items(robust):
+    responses = np.full((1, 60), np.nan)
+    estimates = robust.estimate(responses)
+    (chosen,) = make_sampler("fisher", robust, np.zeros(60), 0).choose(
+        {0: 1}, estimates, np.isnan(responses)
+    )[0]
+    assert chosen.item == int(np.argmax(robust.worth(estimates).worth(0)))
+
+
+@pytest.mark.usefixtures("looks_at_few")
+def test_near_the_end_of_a_long_bank_every_item_left_is_looked_at(robust):
+    responses = np.full((1, 60), np.nan)
+    free = np.zeros((1, 60), dtype=bool)
+    free[0, 55:] = True
+    chosen = make_sampler("draw", robust, np.zeros(60), 0).choose(
+        {0: 9}, robust.estimate(responses), free
+    )
+    assert sorted(each.item for each in chosen[0]) == [55, 56, 57, 58, 59]

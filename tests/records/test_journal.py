@@ -171,3 +171,17 @@ def test_a_finished_journal_is_put_away_and_an_unfinished_one_refused(tmp_path):
     begin(tmp_path, HEAD, [])[0].close()
     assert (tmp_path / "journal_1.jsonl").read_bytes() == kept
     assert read_journal(path).records == ()
+
+
+def test_lines_that_only_pythons_reader_takes_are_read(tmp_path):
+    """Half a character in an answer, as some models give, and a number that JSON does not have."""
+    odd = answer(resps=("\ud83d",), filtered={"none": "\ud83d"})
+    with Journal(tmp_path / NAME) as journal:
+        journal.write(Header(config=HEAD, command=()))
+        journal.write(odd)
+        journal.write(answer())
+    path = tmp_path / NAME
+    path.write_bytes(path.read_bytes().replace(b'"rougeL": 0.30000000000000004', b'"rougeL": NaN'))
+    first, second = read_journal(path).records
+    assert first.resps == ("\ud83d",)
+    assert str(second.metrics["none"]["rougeL"]) == "nan"

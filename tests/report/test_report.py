@@ -428,6 +428,19 @@ def test_a_page_of_12_models_and_800_documents_is_small(large: Path) -> None:
     assert sum(attrs.get("class") == "asked" for _, attrs in page.tags) == 400
 
 
+def test_what_grows_with_the_square_of_many_models_is_kept_short(tmp_path: Path) -> None:
+    """Of 90 models, every pair has its cell and every model its line, and no more."""
+    make_run(tmp_path, models=90, items=60, each=20)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert len(page) < 2_000_000
+    section = page[page.index('id="t1-pairs"') : page.index('id="t1-curves"')]
+    assert section.count("<td class=") == 90 * 90
+    assert len(section) < 60 * 90 * 90
+    curves = page[page.index('id="t1-curves"') : page.index('id="t1-items"')]
+    assert curves.count('class="other"') == 90
+    assert curves.count('class="line"') == 90
+
+
 @pytest.mark.parametrize("cut", [0, 30])
 def test_a_run_that_goes_on_is_shown_and_left_alone(tmp_path: Path, cut: int) -> None:
     make_run(tmp_path, finished=False)
