@@ -6,6 +6,11 @@ The imports stand inside the fixtures, so that the core's tests run where no har
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# A machine that is shared may take a second for what takes a millisecond; no test is of time.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 @pytest.fixture(scope="session")
