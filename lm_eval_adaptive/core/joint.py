@@ -100,10 +100,6 @@ class Latent:
         by_model = np.ascontiguousarray(self.root.reshape(-1, q, m).transpose(2, 1, 0))
         return np.asarray(np.matmul(by_model, by_model.transpose(0, 2, 1)))
 
-    def own_cov(self, model: int) -> FloatArray:
-        """Covariance of one model's latent values, shape (q, q)."""
-        return np.asarray(self.own_covs[model])
-
     def cov_of(self, by_latent: FloatArray) -> FloatArray:
         """Covariance of m values, each a sum of one model's latent values, shape (m, m).
 
