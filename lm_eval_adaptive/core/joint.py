@@ -254,12 +254,11 @@ class _Sums:
             self.common[:, :start, part] = self.common[:, part, :start].transpose(0, 2, 1)
             lower = np.tril(self.common[:, part, part])
             self.common[:, part, part] = lower + np.tril(lower, -1).transpose(0, 2, 1)
-        for pair, (first, second) in enumerate(zip(*np.triu_indices(q - at), strict=True)):
-            found[second + at, :, first + at] = self.common[pair]
+        first, second = np.triu_indices(q - at)
+        found[second + at, :, first + at] = self.common
         if view.logistic:
             found[0, :, 0] = self.square
-            for load in range(q - 1):
-                found[load + 1, :, 0] = self.steep[load].T
+            found[1:, :, 0] = self.steep.transpose(0, 2, 1)
         view.add_prior_precision(found)
         return found.reshape(q * m, q * m)
 
