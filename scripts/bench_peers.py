@@ -243,7 +243,8 @@ def main() -> int:
                     why = done.stderr.decode().strip().splitlines()[-1:]
                     print(f"| {name} | did not run: {' '.join(why)[:120]} | | | |", flush=True)
                     continue
-                each = json.loads(done.stdout.splitlines()[-1])
+                # Some show their progress on the same stream.
+                each = json.loads(done.stdout[done.stdout.rindex(b'{"cpu"') :].splitlines()[0])
                 print(
                     f"| {name} | {each['cpu']:.2f} | {each['wall']:.2f} | {each['mb']:.0f} | "
                     f"{each['quality']} |",
