@@ -100,10 +100,6 @@ class Latent:
         by_model = np.ascontiguousarray(self.root.reshape(-1, q, m).transpose(2, 1, 0))
         return np.asarray(np.matmul(by_model, by_model.transpose(0, 2, 1)))
 
-    def own_cov(self, model: int) -> FloatArray:
-        """Covariance of one model's latent values, shape (q, q)."""
-        return np.asarray(self.own_covs[model])
-
     def cov_of(self, by_latent: FloatArray) -> FloatArray:
         """Covariance of m values, each a sum of one model's latent values, shape (m, m).
 
@@ -258,12 +254,11 @@ class _Sums:
             self.common[:, :start, part] = self.common[:, part, :start].transpose(0, 2, 1)
             lower = np.tril(self.common[:, part, part])
             self.common[:, part, part] = lower + np.tril(lower, -1).transpose(0, 2, 1)
-        for pair, (first, second) in enumerate(zip(*np.triu_indices(q - at), strict=True)):
-            found[second + at, :, first + at] = self.common[pair]
+        first, second = np.triu_indices(q - at)
+        found[second + at, :, first + at] = self.common
         if view.logistic:
             found[0, :, 0] = self.square
-            for load in range(q - 1):
-                found[load + 1, :, 0] = self.steep[load].T
+            found[1:, :, 0] = self.steep.transpose(0, 2, 1)
         view.add_prior_precision(found)
         return found.reshape(q * m, q * m)
 

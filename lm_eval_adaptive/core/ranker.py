@@ -144,28 +144,21 @@ def difference_variance(cov: FloatArray) -> FloatArray:
 
 
 def required_pairs(
-    ranked: Sequence[int], pairs: str, fixed: Collection[int] = ()
-) -> set[tuple[int, int]]:
-    """The pairs (better placed, other) that must be decided, as rows.
-
-    Args:
-        ranked: Rows, best first.
-        pairs: ``adjacent``, ``all`` or ``top:K``.
-        fixed: Rows of models that are asked nothing; a pair of two of them is never required.
-    """
-    first, second = np.triu_indices(len(ranked), 1)
-    needed = _required(np.asarray(ranked, dtype=np.intp), first, second, pairs, fixed)
-    return {(ranked[a], ranked[b]) for a, b in zip(first[needed], second[needed], strict=True)}
-
-
-def _required(
     ranked: NDArray[np.intp],
     first: NDArray[np.intp],
     second: NDArray[np.intp],
     pairs: str,
-    fixed: Collection[int],
+    fixed: Collection[int] = (),
 ) -> NDArray[np.bool_]:
-    """Which pairs of places in the ranking must be decided; see :func:`required_pairs`."""
+    """Which pairs must be decided.
+
+    Args:
+        ranked: Rows, best first.
+        first: Places in this order of the better placed of each pair.
+        second: Places of the other.
+        pairs: ``adjacent``, ``all`` or ``top:K``.
+        fixed: Rows of models that are asked nothing; a pair of two of them is never required.
+    """
     if pairs == "adjacent":
         found = second == first + 1
     elif pairs == "all":
@@ -219,7 +212,7 @@ def judge_pairs(
     first, second = np.triu_indices(len(ranked), 1)
     if not len(first):
         return []
-    needed = _required(ranked, first, second, rule.pairs, fixed)
+    needed = required_pairs(ranked, first, second, rule.pairs, fixed)
     if not all_pairs:
         first, second, needed = first[needed], second[needed], needed[needed]
     a, b = ranked[first], ranked[second]

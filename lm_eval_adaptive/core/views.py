@@ -206,20 +206,10 @@ class View:
         found[self.latent - len(self.offset_own) :] = self.offset_own
         return found
 
-    def prior_cov(self, models: int) -> FloatArray:
-        """Prior covariance of the latent values of so many models, a model's values together."""
-        q, offsets = self.latent, len(self.offset_own)
-        own = np.diag(self._own_variances())
-        found = np.asarray(np.kron(np.eye(models), own), dtype=np.float64)
-        for place, common in enumerate(OFFSET_COMMON[:offsets]):
-            rows = np.arange(models) * q + q - offsets + place
-            found[np.ix_(rows, rows)] += common
-        return found
-
     def add_prior_precision(self, precision: FloatArray) -> None:
-        """Add the inverse of :meth:`prior_cov`, which is (v I + c 11') for each latent value.
+        """Add the prior's: models' values have covariance v I + c 11', of each latent value.
 
-        That is I / v - c / (v (v + m c)) 11'.
+        Its inverse is I / v - c / (v (v + m c)) 11'; the values of one model are independent.
 
         Args:
             precision: By latent values and models, shape (q, m, q, m).

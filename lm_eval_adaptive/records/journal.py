@@ -21,6 +21,8 @@ A reader refuses a line of another kind, and one that lacks a field or holds ano
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  dataclasses are looked at while the program runs
@@ -34,7 +36,7 @@ from lm_eval_adaptive.records.files import as_json, finite
 from lm_eval_adaptive.redact import hide, redact, redact_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 SCHEMA = 1
 NAME = "journal.jsonl"
@@ -407,7 +409,7 @@ def read_journal(path: Path) -> JournalFile:
         )
     records: list[Record] = []
     notices: tuple[str, ...] = ()
-    with path.open("rb") as file:
+    with _uncollected(), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 cut = (
@@ -424,6 +426,18 @@ def read_journal(path: Path) -> JournalFile:
         _check_schema(path, None)
         raise DataError(f"{path} does not start with a run's configuration")
     return JournalFile(path, header, tuple(records[1:]), notices)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let nothing be looked for that could be freed: of a million new records nothing could."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _parsed(path: Path, number: int, line: bytes) -> Any:

@@ -22,7 +22,7 @@ from lm_eval_adaptive.core.joint import (
     latent_posterior,
     misfit,
 )
-from lm_eval_adaptive.core.views import FACTOR_SD, THETA_SD, View
+from lm_eval_adaptive.core.views import FACTOR_SD, OFFSET_COMMON, THETA_SD, View
 from tests.core.helpers import quick
 
 NONE = np.nan
@@ -131,14 +131,24 @@ def test_latent_values_equal_conditioning_of_the_whole_covariance(logistic, k, s
     # The shared item error is what makes models depend on each other.
     q = k + 1
     assert np.abs(cov[:q, q : 2 * q]).max() > 1e-4
-    np.testing.assert_allclose(found.own_cov(3), view.prior_cov(1), atol=1e-10)
+    np.testing.assert_allclose(found.own_covs[3], prior_cov(view, 1), atol=1e-10)
+
+
+def prior_cov(view, models):
+    """Prior covariance of the latent values of so many models, a model's values together."""
+    q, offsets = view.latent, len(view.offset_own)
+    found = np.kron(np.eye(models), np.diag(view.prior_variances))
+    for place, common in enumerate(OFFSET_COMMON[:offsets]):
+        rows = np.arange(models) * q + q - offsets + place
+        found[np.ix_(rows, rows)] += common * (1.0 - np.eye(models))
+    return found
 
 
 def item_by_item(view, responses):
     """The posterior from the inverse of every item's covariance, over all models, written out."""
     m, n = responses.shape
     q, offsets = view.latent, len(view.offset_own)
-    cov, mean = view.prior_cov(m), np.zeros((m, q))
+    cov, mean = prior_cov(view, m), np.zeros((m, q))
     prior = np.linalg.inv(cov)
     own = np.minimum(np.diag(cov), FIRST_VARIANCE).reshape(m, q)
     for step in range(PASSES):
@@ -194,7 +204,7 @@ def test_sums_over_items_asked_alike_equal_every_item_by_itself(logistic, patter
     q = view.latent
     for model in range(m):
         own = slice(model * q, (model + 1) * q)
-        np.testing.assert_allclose(found.own_cov(model), cov[own, own], atol=1e-9)
+        np.testing.assert_allclose(found.own_covs[model], cov[own, own], atol=1e-9)
     # Without offsets: the covariance given that they are 0.
     kept = np.flatnonzero(np.arange(m * q) % q < q - 2)
     given = np.linalg.inv(np.linalg.inv(cov)[np.ix_(kept, kept)])
@@ -234,7 +244,7 @@ def test_full_scores_equal_conditioning_of_all_answers(seed):
     responses = rng.uniform(0.2, 0.8, (m, n))
     responses[:, rng.permutation(n)[:7]] = NONE
     loads = np.concatenate([view.first[None], view.loadings])
-    cov = np.kron(np.eye(m), loads.T @ view.prior_cov(1) @ loads)
+    cov = np.kron(np.eye(m), loads.T @ prior_cov(view, 1) @ loads)
     cov += np.kron(np.ones((m, m)), np.diag(view.item_cov[2]))
     cov += np.kron(np.eye(m), np.diag(view.noise))
     mean = np.tile(view.second, m)
@@ -299,7 +309,7 @@ def test_models_that_share_no_item_are_as_if_alone_and_others_are_not(logistic):
     for row in range(2):
         alone = latent_posterior(view, responses[[row]])
         np.testing.assert_allclose(together.mean[row], alone.mean[0], atol=1e-12)
-        np.testing.assert_allclose(together.own_cov(row), alone.own_cov(0), atol=1e-12)
+        np.testing.assert_allclose(together.own_covs[row], alone.own_covs[0], atol=1e-12)
     np.testing.assert_allclose(together.cov[:q, q:], 0.0, atol=1e-12)
     responses[1, :7] = responses[0, :7]
     shared = latent_posterior(view, responses)
@@ -373,7 +383,7 @@ def latent_variance(view, responses):
     """Variance of what the latent values say about the mean of all items, for one model."""
     found = latent_posterior(view, responses)
     share = np.concatenate([[view.first.mean()], view.loadings.mean(axis=1)])
-    return float(share @ found.own_cov(0) @ share)
+    return float(share @ found.own_covs[0] @ share)
 
 
 @pytest.mark.usefixtures("normal_errors")

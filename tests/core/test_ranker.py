@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lm_eval_adaptive.core import ranker
 from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.ranker import (
     DecisionRule,
@@ -17,7 +18,6 @@ from lm_eval_adaptive.core.ranker import (
     judge_pairs,
     order,
     probability_from,
-    required_pairs,
 )
 from lm_eval_adaptive.errors import UsageError
 from tests.core.helpers import quick
@@ -148,6 +148,16 @@ def test_holm_of_one_pair_is_no_correction_also_at_the_very_bound():
             for how in ("none", "holm")
         )
         assert plain == holm
+
+
+def required_pairs(ranked, pairs, fixed=()):
+    """The pairs (better placed, other) that must be decided, as rows."""
+    ranked = np.array(ranked)
+    first, second = np.triu_indices(len(ranked), 1)
+    needed = ranker.required_pairs(ranked, first, second, pairs, fixed)
+    return {
+        (int(ranked[a]), int(ranked[b])) for a, b in zip(first[needed], second[needed], strict=True)
+    }
 
 
 def test_which_pairs_must_be_decided():
