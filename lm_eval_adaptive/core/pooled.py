@@ -1,11 +1,12 @@
 """Full scores of models from all estimates of them: by each view, by plain means, by regression.
 
-This module owns how several estimates become one; it imports numpy, the views, the joint posterior
-and the test of the bank. A posterior trusts what calibration learned of each item, its slope and
-its noise; where that misleads, a few answers get nearly all of the weight. So half of an estimate's
-weight goes to one that uses the same answers all alike, and the distance of the two tells how far
-to trust them. Where the ranked models do not bear the bank's slopes out, these are drawn to their
-mean as far as the answers say: in the limit all items count alike, as without a bank.
+This module owns how several estimates become one; it imports numpy, the views, the joint posterior,
+levels by regression and the test of the bank. A posterior trusts what calibration learned of each
+item, its slope and its noise; where that misleads, a few answers get nearly all of the weight. So
+half of an estimate's weight goes to one that uses the same answers all alike, and the distance of
+the two tells how far to trust them. Where the ranked models do not bear the bank's slopes out,
+these are drawn to their mean as far as the answers say: in the limit all items count alike, as
+without a bank.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from lm_eval_adaptive.core.agreement import agreement
 from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
+from lm_eval_adaptive.core.levels import levels_by_regression
 from lm_eval_adaptive.core.views import LEANING_OWN, OFFSET_OWN, drawn
 
 if TYPE_CHECKING:
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
 
 # Weight of the estimate from plain means; standard deviation of a new model's latent values in it.
 PLAIN_WEIGHT, PLAIN_SD = 0.5, 2.0
-# Weight, in the mean of the ranked models' scores, of the estimate by regression; its ridge on the
-# items' height, in items of median noise.
-LEVEL_WEIGHT, LEVEL_RIDGE = 0.5, 0.02
+# Weight, in the mean of the ranked models' scores, of the estimate by regression.
+LEVEL_WEIGHT = 0.5
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class Pooled:
         plain_apart: Mean score of the views less that from plain means, shape (m,).
         level_apart: Mean over the models of the views' and plain means' estimate, less that by
             regression.
+        level_var: Variance of the error of the mean score by regression.
+        own_apart: Pooled score of each model, less that by regression of its own answers, shape
+            (m,).
         misfit: Mean squared standardised residual of a model's answers, shape (m,).
         agreement: Whether the models bear the bank out; None where it cannot be told.
     """
@@ -57,6 +61,8 @@ class Pooled:
     views_apart: FloatArray
     plain_apart: FloatArray
     level_apart: float
+    level_var: float
+    own_apart: FloatArray
     misfit: FloatArray
     agreement: Agreement | None
 
@@ -78,15 +84,21 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
     by_views = np.mean([score for score, _ in found], axis=0)
     plain = from_plain_means(views[1], responses)
     score = (1.0 - PLAIN_WEIGHT) * by_views + PLAIN_WEIGHT * plain
-    apart = float(score.mean()) - level_by_regression(views[1], responses, float(score.mean()))
+    cov = np.mean([cov for _, cov in found], axis=0)
+    levels = levels_by_regression(views[1], responses, score, float(np.diag(cov).mean()))
+    apart = float(score.mean()) - levels.common
     open_share = 1.0 - np.isfinite(responses).mean(axis=1)
+    moved = score - LEVEL_WEIGHT * apart * open_share
+    own_apart = np.where(levels.own == score, 0.0, moved - levels.own)
     return Pooled(
         latents=latents,
-        score=score - LEVEL_WEIGHT * apart * open_share,
-        cov=np.mean([cov for _, cov in found], axis=0),
+        score=moved,
+        cov=cov,
         views_apart=found[0][0] - found[1][0],
         plain_apart=by_views - plain,
         level_apart=apart,
+        level_var=levels.variance,
+        own_apart=own_apart,
         misfit=np.mean([misfit(latent, responses) for latent in latents], axis=0),
         agreement=told,
     )
@@ -118,37 +130,3 @@ def from_plain_means(view: View, responses: FloatArray) -> FloatArray:
     spread = PLAIN_SD**2 * (of_asked**2).sum(axis=1) + noise / count
     by_mean = np.where(spread > 0.0, together / np.where(spread > 0.0, spread, 1.0), 0.0)
     return np.asarray(view.second.mean() + by_mean * (mean - height))
-
-
-def level_by_regression(view: View, responses: FloatArray, otherwise: float) -> float:
-    """Mean full score of all models together, by regression of their answers on what items are.
-
-    The mean answer to an item less its height is regressed on 1, the slope and the height, both
-    from their means over all items; the constant is how far the models' mean score lies from the
-    calibration models'. Nothing is assumed about how far out that is.
-
-    Args:
-        view: A linear view.
-        responses: Scores, shape (m, n), NaN where not asked.
-        otherwise: What is returned where fewer than four items were asked, or all were.
-    """
-    asked = np.isfinite(responses)
-    count = asked.sum(axis=0)
-    items = np.flatnonzero(count)
-    if len(items) < 4 or len(items) == len(count):
-        return otherwise
-    answers = np.where(asked, responses, 0.0)[:, items].sum(axis=0) / count[items]
-    weight = count[items] / (view.noise[items] + np.median(view.noise[items]))
-    design = np.stack(
-        [
-            np.ones(len(items)),
-            view.first[items] - view.first.mean(),
-            view.second[items] - view.second.mean(),
-        ]
-    )
-    gram = (design * weight) @ design.T
-    gram[2, 2] += LEVEL_RIDGE * float(np.median(weight)) * len(items)
-    if not np.linalg.cond(gram) < 1e12:
-        return otherwise
-    by = np.linalg.solve(gram, (design * weight) @ (answers - view.second[items]))
-    return float(np.clip(view.second.mean() + by[0], 0.0, 1.0))
