@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # Degrees of freedom of score intervals, and of differences of two scores.
 INTERVAL_DF = PAIR_DF = 8.0
-SCALE, SCALE_L = -0.80, 0.20
-SHRINK, PLAIN, OWN, LEVEL = 0.002, 0.105, 0.32, 0.46
-PAIR, PAIR_L = 0.42, -0.20
+SCALE, SCALE_L = -0.55, 0.20
+SHRINK, PLAIN, OWN, LEVEL = 0.0025, 0.135, 0.41, 0.59
+PAIR, PAIR_L = 0.50, -0.20
 PAIR_OUT, MOST_OUT = 0.23, 4.0
 PAIR_VIEWS, PAIR_PLAIN = 0.10, 0.12
 # Of ``bernoulli-2pl``, whose posterior errors are another's: SCALE, SCALE_L, PAIR and PAIR_L.
