@@ -33,11 +33,13 @@ class Levels:
         common: Mean full score of all models, within 0 to 1.
         variance: Its error's variance by the residuals.
         own: Full score of each model by its own answers alone, shape (m,).
+        own_var: Their errors' variances, infinite where fewer than eight answers were, shape (m,).
     """
 
     common: float
     variance: float
     own: FloatArray
+    own_var: FloatArray
 
 
 def levels_by_regression(
@@ -61,15 +63,17 @@ def levels_by_regression(
     count = asked.sum(axis=0)
     filled = np.where(asked, responses, 0.0)
     together = _level(view, filled.sum(axis=0) / np.maximum(count, 1), count)
-    own = np.array(otherwise, dtype=np.float64)
+    own, own_var = np.array(otherwise, dtype=np.float64), np.full(len(responses), np.inf)
     for row, scores in enumerate(filled):
         found = _level(view, scores, asked[row].astype(np.int_))
         if found is not None:
             own[row] = found[0]
+            if int(asked[row].sum()) >= LEAST_FOR_VARIANCE:
+                own_var[row] = found[1]
     if together is None:
-        return Levels(float(np.mean(otherwise)), variance, own)
+        return Levels(float(np.mean(otherwise)), variance, own, own_var)
     told = together[1] if int((count > 0).sum()) >= LEAST_FOR_VARIANCE else variance
-    return Levels(float(np.clip(together[0], 0.0, 1.0)), told, own)
+    return Levels(float(np.clip(together[0], 0.0, 1.0)), told, own, own_var)
 
 
 def _level(view: View, answers: FloatArray, count: NDArray[np.int_]) -> tuple[float, float] | None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PLAIN_WEIGHT, PLAIN_SD = 0.5, 2.0
 # Weight, in the mean of the ranked models' scores, of the estimate by regression.
 LEVEL_WEIGHT = 0.5
+# Most of a score's posterior variance, in squared errors by regression of the model's own answers.
+MOST_VARIANCE = 2.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
     return Pooled(
         latents=latents,
         score=moved,
-        cov=cov,
+        cov=_bounded(cov, MOST_VARIANCE * (levels.own_var + own_apart**2)),
         views_apart=found[0][0] - found[1][0],
         plain_apart=by_views - plain,
         level_apart=apart,
@@ -102,6 +104,17 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
         misfit=np.mean([misfit(latent, responses) for latent in latents], axis=0),
         agreement=told,
     )
+
+
+def _bounded(cov: FloatArray, most: FloatArray) -> FloatArray:
+    """A covariance with variances of ``most`` at most, correlations kept, shape (m, m).
+
+    Where ability and offset cannot be told apart, a bent curve's linear error grows without bound
+    along the two, and the answers themselves know better.
+    """
+    own = np.maximum(np.diag(cov), 1e-300)
+    factor = np.sqrt(np.minimum(most / own, 1.0))
+    return np.asarray(cov * factor[:, None] * factor[None, :])
 
 
 def from_plain_means(view: View, responses: FloatArray) -> FloatArray:
