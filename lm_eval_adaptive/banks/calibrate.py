@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.banks.documents import by_documents
-from lm_eval_adaptive.banks.log_scores import BY_DOC_ID, metrics_in, score_matrix
+from lm_eval_adaptive.banks.log_documents import BY_DOC_ID
+from lm_eval_adaptive.banks.log_scores import metrics_in, score_matrix
+from lm_eval_adaptive.banks.prompts import shared_prompts
 from lm_eval_adaptive.banks.sources import provenance_of, scores_of_file
 from lm_eval_adaptive.banks.update import updated_bank
 from lm_eval_adaptive.core.build import calibrate
@@ -78,6 +80,7 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
         dataset_name=facts.dataset_name,
         split=facts.split,
         num_fewshot=_shared({run.n_shot for run in found.runs}),
+        prompts=shared_prompts(found.runs),
         licence=options.licence,
         provenance=provenance_of([(run.path.name, run.sha256) for run in found.runs]),
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lm_eval_adaptive.core.bank import ItemBank
+
+MAX_LOST = 0.05
+"""Share of a bank's items that may be missing from a task's documents."""
 
 
 def part_of(items: int, documents: int) -> str:
@@ -21,60 +25,97 @@ def part_of(items: int, documents: int) -> str:
     return f"the {items} documents in the bank" if items < documents else ""
 
 
-def match_documents(bank: ItemBank, *names: Sequence[str]) -> tuple[list[int | None], list[str]]:
+def match_documents(
+    bank: ItemBank,
+    *names: Sequence[str],
+    sights: Callable[[], Sequence[str]] | None = None,
+) -> tuple[list[int | None], list[str]]:
     """Where each item of a bank stands among a task's documents.
 
     Args:
         bank: The bank.
         *names: Item keys of the task's documents, by doc_id: by all columns, and by those that the
             task reads. Those that find most items count.
+        sights: Gives what models see of each document and of its target, as hashes; asked where
+            ``names`` find too little and the bank has the same of its items.
 
     Returns:
-        A doc_id per item, None for items whose document is not there; and notices.
+        A doc_id per item, None for items whose document is not there; and notices: what was left
+        out, edited, moved or is there twice, each with its count.
 
     Raises:
         DataError: More than 5 % of the items are not among the documents.
     """
-    tried = []
-    for keys in names:
-        where = {key: doc_id for doc_id, key in enumerate(keys)}
-        tried.append([where.get(key) for key in bank.content_hash])
+    tried = [_places(keys, bank.content_hash) for keys in names]
     found = min(tried, key=lambda each: each.count(None))
-    lost = sum(doc_id is None for doc_id in found)
-    if lost > 0.05 * len(found):
+    notices = []
+    if _too_few(found) and sights is not None and any(bank.sight_hash):
+        seen = _places(
+            item_keys(sights(), range(len(names[0]))),
+            item_keys(bank.sight_hash, bank.doc_id.tolist()),
+        )
+        seen = [place if own else None for place, own in zip(seen, bank.sight_hash, strict=True)]
+        changed = sum(
+            place is not None and before is None for place, before in zip(seen, found, strict=True)
+        )
+        if seen.count(None) < found.count(None):
+            found = seen
+            notices.append(
+                f"{changed} documents are told by their prompts and targets: other columns than "
+                "these show have changed since the bank was made"
+            )
+    lost = found.count(None)
+    edited = _edited(bank, found, len(names[0]))
+    if _too_few(found):
         raise DataError(
             f"{lost} of the {len(found)} items of bank {bank.path or bank.info.task} are not among "
             f"the {len(names[0])} documents of task {bank.info.task}: the documents were edited, "
             "or the bank is of another dataset or split; recalibrate it on these documents"
         )
-    notices = []
     if lost:
+        which = f" ({edited} of them edited: another document has their doc_id)" if edited else ""
         notices.append(
             f"{lost} of the bank's {len(found)} items are left out: their documents are not (or no "
-            "longer) in the task"
+            f"longer) in the task{which}"
+        )
+    moved = sum(
+        place is not None and place != then
+        for place, then in zip(found, bank.doc_id.tolist(), strict=True)
+    )
+    if moved and _knows_order(bank):
+        notices.append(
+            f"{moved} documents have another doc_id than when the bank was made (another order); "
+            "they were found by their content"
+        )
+    twice = sum("#" in name for name in bank.content_hash)
+    if twice:
+        notices.append(
+            f"{twice} items of the bank are documents that repeat word for word; each counts, told "
+            "apart by its doc_id"
         )
     return found, notices
 
 
-def prompt_differences(bank: ItemBank, num_fewshot: int | None) -> list[str]:
-    """What sets a run's prompts apart from those that calibrated the bank, a line each.
+def _places(keys: Sequence[str], items: Sequence[str]) -> list[int | None]:
+    where = {key: doc_id for doc_id, key in enumerate(keys)}
+    return [where.get(item) for item in items]
 
-    Prompts themselves are compared where the bank has their hashes; where its runs had several
-    templates it has none, and this is what all of them shared.
 
-    Args:
-        bank: The bank.
-        num_fewshot: Few-shot examples in the run's prompts, None where unknown.
-    """
-    then = bank.info.num_fewshot
-    if None in (then, num_fewshot) or then == num_fewshot:
-        return []
-    # Banks made before named the number of one run where runs differed, and say so elsewhere.
-    if any("the prompts of" in line and "documents differ" in line for line in bank.info.notices):
-        return []
-    told = (
-        f"the bank was calibrated on prompts with {then} few-shot examples, this run's have "
-        f"{num_fewshot}: difficulties may have shifted; run with --num_fewshot {then}, or "
-        "calibrate a bank for these prompts"
+def _too_few(found: Sequence[int | None]) -> bool:
+    return found.count(None) > MAX_LOST * len(found)
+
+
+def _edited(bank: ItemBank, found: Sequence[int | None], documents: int) -> int:
+    """Items without a document whose doc_id some document has that no item knows."""
+    if not _knows_order(bank):
+        return 0
+    known = {place for place in found if place is not None}
+    return sum(
+        place is None and then < documents and then not in known
+        for place, then in zip(found, bank.doc_id.tolist(), strict=True)
     )
-    return [told]
+
+
+def _knows_order(bank: ItemBank) -> bool:
+    """Whether the bank's doc_ids are those of logs, not the rows of a table."""
+    return any(bank.doc_hash) or any(bank.prompt_hash)

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lm_eval_adaptive.banks.log_documents import (
+    DocumentTable,
+    rows_under,
+    sights_of,
+    table_of,
+)
 from lm_eval_adaptive.banks.log_totals import left_out_value
-from lm_eval_adaptive.core.identity import item_keys
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.host.own_part import logged_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -26,8 +32,6 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.logs import LoggedRun
 
 _CHARACTERS_PER_TOKEN = 4
-BY_DOC_ID = "doc_id:"
-"""Begins the name of a document that the logs know by its id alone."""
 ALLOWANCES = ("task_version", "few_shot", "prompts", "partial")
 """What :func:`score_matrix` can be told to accept; each is refused or left out otherwise."""
 
@@ -110,7 +114,7 @@ def score_matrix(
         )
     _note_differences(kept, notices)
     read = None if whole_documents else _columns_of(kept)
-    table = _table_of(kept, name, read, notices, max_edited)
+    table = table_of(kept, name, read, notices, max_edited, whole_documents=whole_documents)
     _check_prompts(kept, table, notices, strict="prompts" not in allow and "few_shot" not in allow)
     scores = np.full((len(kept), len(table.items)), np.nan)
     left_out = left_out_value(
@@ -132,7 +136,7 @@ def score_matrix(
         tuple(run.model for run in kept),
         table.items,
         scores,
-        _attributes(kept, table),
+        _attributes(kept, table, told_by_columns=read is not None),
         tuple(run.base_model for run in kept),
     )
     if not scored.any():
@@ -151,23 +155,6 @@ def score_matrix(
 def metrics_in(runs: Sequence[LoggedRun]) -> tuple[str, ...]:
     """Names of the metrics that some answer of the runs has."""
     return tuple(dict.fromkeys(name for run in runs for name in run.answers.columns.metrics))
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """Where each run's answer to each document is.
-
-    Attributes:
-        items: Names of the n documents.
-        contents: Their content hashes.
-        doc_ids: Their ids in the first run that has them, shape (n,).
-        places: Row of each answer in its run's columns, shape (m, n), -1 where there is none.
-    """
-
-    items: tuple[str, ...]
-    contents: tuple[str, ...]
-    doc_ids: NDArray[np.int64]
-    places: NDArray[np.int32]
 
 
 def _complete(
@@ -223,7 +210,7 @@ def _one_filter(runs: Sequence[LoggedRun], wanted: str | None) -> str | None:
 
 def _check_metric(runs: Sequence[LoggedRun], metric: str, name: str | None) -> None:
     for run in runs:
-        rows, columns = _rows_under(run, name), run.answers.columns
+        rows, columns = rows_under(run, name), run.answers.columns
         available = sorted(key for key, each in columns.metrics.items() if each.present[rows].any())
         if metric not in available:
             held = ", ".join(available) or "none"
@@ -267,15 +254,6 @@ def _note_differences(runs: Sequence[LoggedRun], notices: list[str]) -> None:
         notices.append(f"the runs have different generation settings ({told})")
 
 
-def _rows_under(run: LoggedRun, name: str | None) -> NDArray[np.intp]:
-    """Rows of a run's columns that are under a filter; all where the logs name none."""
-    columns = run.answers.columns
-    if name is None:
-        return np.arange(len(columns.doc_ids))
-    wanted = [code for code, label in enumerate(columns.filters) if label == name]
-    return np.flatnonzero(np.isin(columns.filter_of, wanted))
-
-
 def _columns_of(runs: Sequence[LoggedRun]) -> frozenset[str] | None:
     """The columns that the task reads in some run, None where a run does not tell."""
     found: frozenset[str] = frozenset()
@@ -286,150 +264,8 @@ def _columns_of(runs: Sequence[LoggedRun]) -> frozenset[str] | None:
     return found
 
 
-class _Documents:
-    """Which document each row of each run answers, by number.
-
-    Rows without a document take that of another run with their doc_id; where no run has it, the
-    document is named by its id alone.
-
-    Args:
-        runs: The runs.
-        name: The filter whose rows count, None for all.
-        read: The columns of a document that the task reads, None for all.
-        notices: Takes a line for each run without documents.
-
-    Attributes:
-        contents: The content hash of each number.
-    """
-
-    def __init__(
-        self,
-        runs: Sequence[LoggedRun],
-        name: str | None,
-        read: frozenset[str] | None,
-        notices: list[str],
-    ) -> None:
-        self._runs = runs
-        self._name = name
-        numbers: dict[str, int] = {}
-        self._maps: dict[int, NDArray[np.int64]] = {}
-        for book in {id(run.answers.book): run.answers.book for run in runs}.values():
-            codes = [numbers.setdefault(each, len(numbers)) for each in book.seen(read)]
-            self._maps[id(book)] = np.array([*codes, -1], dtype=np.int64)
-        whole = [run for run in runs if (run.answers.columns.content_of >= 0).all()]
-        bare = [run for run in runs if (run.answers.columns.content_of < 0).any()]
-        self._by_doc_id: dict[int, int] = {}
-        if bare and whole:
-            columns = whole[0].answers.columns
-            mapped = self._maps[id(whole[0].answers.book)][columns.content_of]
-            pairs = zip(columns.doc_ids.tolist(), mapped.tolist(), strict=True)
-            self._by_doc_id = dict(pairs)
-        for run in bare:
-            for doc_id in run.answers.columns.doc_ids.tolist():
-                if doc_id not in self._by_doc_id:
-                    own = numbers.setdefault(f"{BY_DOC_ID}{doc_id}", len(numbers))
-                    self._by_doc_id[doc_id] = own
-            if whole:
-                told = "has no documents; they were matched to the others' by id"
-                notices.append(f"{run.path}: {told}")
-        self.contents = list(numbers)
-
-    def of(self, run: LoggedRun) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-        """A run's rows under the filter, their doc_ids, and the numbers of their documents."""
-        columns, rows = run.answers.columns, _rows_under(run, self._name)
-        ids = columns.doc_ids[rows]
-        numbers = self._maps[id(run.answers.book)][columns.content_of[rows]]
-        for place in np.flatnonzero(numbers < 0).tolist():
-            numbers[place] = self._by_doc_id[int(ids[place])]
-        return rows, ids, numbers
-
-
-def _table_of(
-    runs: Sequence[LoggedRun],
-    name: str | None,
-    read: frozenset[str] | None,
-    notices: list[str],
-    max_edited: float,
-) -> _Table:
-    """Answers by document and run, without documents that were edited between runs."""
-    documents = _Documents(runs, name, read, notices)
-    contents = documents.contents
-    repeats = np.zeros(len(contents), dtype=bool)
-    for run in runs:
-        repeats |= np.bincount(documents.of(run)[2], minlength=len(contents)) > 1
-    # A document's key: its number, with its id where the document repeats word for word.
-    span = max(int(run.answers.columns.doc_ids.max()) for run in runs) + 2
-
-    def keys_of(ids: NDArray[Any], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        keys: NDArray[np.int64] = numbers * span + np.where(repeats[numbers], ids + 1, 0)
-        return keys
-
-    keys = np.zeros(0, dtype=np.int64)
-    for run in runs:
-        _, ids, numbers = documents.of(run)
-        new = np.setdiff1d(keys_of(ids, numbers), keys)
-        if len(new):
-            keys = np.union1d(keys, new)
-    places = np.full((len(runs), len(keys)), -1, dtype=np.int32)
-    doc_ids = np.full((len(runs), len(keys)), -1, dtype=np.int32)
-    total = 0
-    for row, run in enumerate(runs):
-        rows, ids, numbers = documents.of(run)
-        columns = np.searchsorted(keys, keys_of(ids, numbers))
-        places[row, columns] = rows
-        doc_ids[row, columns] = ids
-        total = max(total, len(ids))
-    first = doc_ids[(places >= 0).argmax(axis=0), np.arange(len(keys))].astype(np.int64)
-    edited = _edited(places, first, doc_ids)
-    positions = sorted(set(first[edited].tolist()))
-    if positions:
-        shown = ", ".join(map(str, positions[:5])) + (", …" if len(positions) > 5 else "")
-        told = f"{len(positions)} of {total} documents differ between runs (doc_id {shown})"
-        if len(positions) > max_edited * total:
-            raise DataError(
-                f"{told}, more than {max_edited:.0%}; give runs on one version of the data"
-            )
-        notices.append(f"{told} and were left out")
-    moved = np.zeros(len(keys), dtype=bool)
-    for own in doc_ids:
-        moved |= (own >= 0) & (own != first)
-    if count := int((moved & ~edited).sum()):
-        notices.append(f"{count} documents have different doc_ids in different runs")
-    hashes = [contents[int(key) // span] for key in keys]
-    names = item_keys(
-        hashes,
-        first.tolist(),
-        frozenset(contents[number] for number in np.flatnonzero(repeats)),
-    )
-    kept = sorted(np.flatnonzero(~edited).tolist(), key=lambda col: (first[col], names[col]))
-    if not kept:
-        raise DataError("the runs have no document in common; give runs on one version of the data")
-    return _Table(
-        tuple(names[col] for col in kept),
-        tuple(hashes[col] for col in kept),
-        first[kept],
-        places[:, kept],
-    )
-
-
-def _edited(
-    places: NDArray[np.int32], first: NDArray[np.int64], doc_ids: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """Which documents were edited: those that a run lacks while it has another one in their place.
-
-    One that a run lacks without a substitute is a missing answer; one that moved keeps its name
-    and its scores.
-    """
-    edited = np.zeros(len(first), dtype=bool)
-    for own, ids in zip(places, doc_ids, strict=True):
-        lacking = own < 0
-        if lacking.any():
-            edited[lacking] |= np.isin(first[lacking], ids[~lacking])
-    return edited
-
-
 def _check_prompts(
-    runs: Sequence[LoggedRun], table: _Table, notices: list[str], *, strict: bool
+    runs: Sequence[LoggedRun], table: DocumentTable, notices: list[str], *, strict: bool
 ) -> None:
     """Prompts may differ by chat template and system instruction, and by nothing else."""
     groups: dict[Any, list[int]] = {}
@@ -465,14 +301,14 @@ def _check_prompts(
         notices.append(told)
 
 
-def _prompt(runs: Sequence[LoggedRun], table: _Table, row: int, col: int) -> int:
+def _prompt(runs: Sequence[LoggedRun], table: DocumentTable, row: int, col: int) -> int:
     """Short hash of a prompt, 0 where the log has none."""
     place = int(table.places[row, col])
     return int(runs[row].answers.columns.prompts[place]) if place >= 0 else 0
 
 
 def _prompts(
-    runs: Sequence[LoggedRun], table: _Table, rows: Sequence[int], column: str = "prompts"
+    runs: Sequence[LoggedRun], table: DocumentTable, rows: Sequence[int], column: str = "prompts"
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """The least and the greatest short hash that some runs have for each document, shape (n,).
 
@@ -491,7 +327,7 @@ def _prompts(
 
 def _plain_numbers(run: LoggedRun, metric: str, name: str | None) -> list[float]:
     """The metric's values under a filter that are logged as numbers."""
-    column, rows = run.answers.columns.metrics[metric], _rows_under(run, name)
+    column, rows = run.answers.columns.metrics[metric], rows_under(run, name)
     rows = rows[column.present[rows] & ~np.isin(rows, list(column.others))]
     return list(map(float, column.values[rows]))
 
@@ -538,7 +374,9 @@ def _number(
     raise DataError(f"{where}: {metric} is {json.dumps(value)[:60]}, expected a number")
 
 
-def _attributes(runs: Sequence[LoggedRun], table: _Table) -> dict[str, NDArray[Any]]:
+def _attributes(
+    runs: Sequence[LoggedRun], table: DocumentTable, *, told_by_columns: bool
+) -> dict[str, NDArray[Any]]:
     everyone = range(len(runs))
     book = runs[0].answers.book
 
@@ -568,11 +406,45 @@ def _attributes(runs: Sequence[LoggedRun], table: _Table) -> dict[str, NDArray[A
         )
         return medians.astype(np.float64) / _CHARACTERS_PER_TOKEN
 
+    prompts = same("prompts")
     return {
         "content_hash": np.array(table.contents, dtype=object),
         "doc_id": table.doc_ids,
         "doc_hash": same("doc_hashes"),
-        "prompt_hash": same("prompts"),
+        "prompt_hash": prompts,
+        "part_hash": _own_parts(runs, table, prompts),
+        "sight_hash": (
+            np.array([""] * len(table.items), dtype=object)
+            if told_by_columns
+            else _sights(runs, table)
+        ),
         "input_tokens": tokens("prompt_chars"),
         "output_tokens": tokens("reply_chars"),
     }
+
+
+def _sights(runs: Sequence[LoggedRun], table: DocumentTable) -> NDArray[Any]:
+    """What sets each document apart for the model, by the run that answered most documents."""
+    row = int((table.places >= 0).sum(axis=1).argmax())
+    there = np.flatnonzero(table.places[row] >= 0)
+    found = np.array([""] * len(table.items), dtype=object)
+    if len(there):
+        found[there] = sights_of(runs[row], table.places[row, there].astype(np.intp))
+    return found
+
+
+def _own_parts(
+    runs: Sequence[LoggedRun], table: DocumentTable, prompts: NDArray[Any]
+) -> NDArray[Any]:
+    """Hash of each document's own part of the prompts, where the prompts differ around it."""
+    templates = {run.facts.doc_to_text for run in runs}
+    found = np.array([""] * len(prompts), dtype=object)
+    if len(templates) > 1:
+        return found
+    (template,) = templates
+    for item in np.flatnonzero(prompts == "").tolist():
+        rows = np.flatnonzero(table.places[:, item] >= 0)
+        if len(rows):
+            answer = runs[rows[0]].answers[int(table.places[rows[0], item])]
+            found[item] = logged_part(template, answer.doc, answer.prompt)
+    return found

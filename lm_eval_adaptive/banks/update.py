@@ -21,7 +21,7 @@ from lm_eval_adaptive.host.measures import metric_and_filter
 from lm_eval_adaptive.host.scoring import document_score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from lm_eval_adaptive.banks.log_scores import LoggedScores
@@ -97,6 +97,7 @@ def _new_runs(
         f"{name}#{doc_id}" if name not in known and f"{name}#{doc_id}" in known else name
         for name, doc_id in zip(matrix.items, attributes["doc_id"], strict=True)
     ]
+    names = _by_sight(names, attributes["sight_hash"].tolist(), bank, known)
     matrix = ScoreMatrix(matrix.models, tuple(names), matrix.scores, attributes, matrix.groups)
     prompts = [
         (bank.prompt_hash[known[name]], str(own))
@@ -113,6 +114,25 @@ def _new_runs(
             "template or instruction)"
         )
     return matrix, [(run.path.name, run.sha256) for run in found.runs], notices
+
+
+def _by_sight(
+    names: list[str], sights: Sequence[str], bank: ItemBank, known: Mapping[str, int]
+) -> list[str]:
+    """Names of documents with the bank's own where only what nobody sees has changed."""
+    if all(name in known for name in names) or not any(bank.sight_hash):
+        return names
+    counts = Counter(bank.sight_hash)
+    own = {
+        sight: name
+        for sight, name in zip(bank.sight_hash, bank.content_hash, strict=True)
+        if sight and counts[sight] == 1
+    }
+    there = set(names)
+    return [
+        own[sight] if name not in known and sight in own and own[sight] not in there else name
+        for name, sight in zip(names, sights, strict=True)
+    ]
 
 
 def _scores_by_items(

@@ -77,6 +77,10 @@ class ItemBank:
         input_tokens: Expected prompt tokens, shape (n,), NaN when not known.
         output_tokens: Expected answer tokens, shape (n,), NaN when not known.
         scores: Calibration scores, shape (C, n), in [0, 1], NaN where not asked.
+        part_hash: Hash of the document's own part of each prompt where calibration prompts differ
+            around it, "" elsewhere and where it is not known; empty in banks without any.
+        sight_hash: Hash of what models see of each document and of its target, where nobody can
+            tell which columns the task reads; empty elsewhere.
         sha256: Hash of the file the bank was read from, "" before it is saved.
         path: The file it was read from, "" before it is saved.
     """
@@ -95,6 +99,8 @@ class ItemBank:
     input_tokens: FloatArray
     output_tokens: FloatArray
     scores: FloatArray
+    part_hash: tuple[str, ...] = ()
+    sight_hash: tuple[str, ...] = ()
     sha256: str = ""
     path: str = ""
 
@@ -151,6 +157,10 @@ class ItemBank:
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
         }
+        if any(self.part_hash):
+            columns["part_hash"] = list(self.part_hash)
+        if any(self.sight_hash):
+            columns["sight_hash"] = list(self.sight_hash)
         table = pa.table(columns)
         scores = pa.array(
             list(self.scores.T.astype(np.float32)), type=pa.list_(pa.float32(), len(self.scores))
@@ -301,6 +311,8 @@ def _from_table(table: pa.Table, info: BankInfo, source: Path) -> ItemBank:
         input_tokens=numbers("input_tokens"),
         output_tokens=numbers("output_tokens"),
         scores=scores.reshape(n, -1).T.copy(),
+        part_hash=texts("part_hash") if "part_hash" in table.column_names else (),
+        sight_hash=texts("sight_hash") if "sight_hash" in table.column_names else (),
         sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
         path=str(source),
     )

@@ -91,6 +91,25 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class PromptFacts:
+    """What prompts have in common besides their examples; a run's own, or all calibration runs'.
+
+    Texts stand as hashes, "" where there is none; None where they differ or are not known.
+
+    Attributes:
+        system_instruction: The system prompt.
+        description: The task's description, as its configuration has it.
+        doc_to_text: What makes the document's own part, as the configuration has it.
+        chat_template: Whether a chat template was applied.
+    """
+
+    system_instruction: str | None = None
+    description: str | None = None
+    doc_to_text: str | None = None
+    chat_template: bool | None = None
+
+
+@dataclass(frozen=True)
 class BankInfo:
     """What a bank was made for, and from what.
 
@@ -109,6 +128,7 @@ class BankInfo:
         dataset_name: Its configuration.
         split: The split the documents come from.
         num_fewshot: Few-shot examples in the calibration prompts, None when not known.
+        prompts: What else all calibration prompts have in common.
         correction: Cross-validated correction of the confidence; None when there is none.
         selector: How items are chosen where the user does not say: ``draw``, ``random``, or
             ``fisher`` under ``paper-1pl`` and in banks of the first versions.
@@ -131,6 +151,7 @@ class BankInfo:
     dataset_name: str = ""
     split: str = ""
     num_fewshot: int | None = None
+    prompts: PromptFacts = PromptFacts()
     correction: Correction | None = None
     selector: str = "fisher"
     provenance: Provenance | None = None
@@ -145,6 +166,7 @@ def info_to_json(info: BankInfo) -> dict[str, Json]:
         **asdict(info),
         "correction": correction_to_json(info.correction),
         "provenance": provenance_to_json(info.provenance),
+        "prompts": asdict(info.prompts),
         "models": [asdict(model) for model in info.models],
         "notices": list(info.notices),
     }
@@ -211,6 +233,7 @@ def info_from_json(value: Json) -> BankInfo:
         dataset_name=fields.text("dataset_name", ""),
         split=fields.text("split", ""),
         num_fewshot=None if fields.is_null("num_fewshot") else fields.integer("num_fewshot"),
+        prompts=_prompts(fields.object("prompts")),
         correction=correction_from_fields(fields.object("correction")),
         selector=selector,
         provenance=_provenance(fields.object("provenance")),
@@ -227,6 +250,18 @@ def _parameters(fields: Fields, model: ResponseModelName) -> dict[str, float]:
         return {name: found.number(name) for name in sorted({*needed_parameters(model), *found})}
     except DataError as error:
         raise DataError(f"a global parameter: {error}") from error
+
+
+def _prompts(fields: Fields) -> PromptFacts:
+    def text(name: str) -> str | None:
+        return None if fields.is_null(name) else fields.text(name)
+
+    return PromptFacts(
+        system_instruction=text("system_instruction"),
+        description=text("description"),
+        doc_to_text=text("doc_to_text"),
+        chat_template=None if fields.is_null("chat_template") else fields.flag("chat_template"),
+    )
 
 
 def _provenance(fields: Fields) -> Provenance | None:

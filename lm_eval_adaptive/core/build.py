@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel
+from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel, PromptFacts
 from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
 from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS
@@ -127,6 +127,7 @@ def calibrate(
     dataset_name: str = "",
     split: str = "",
     num_fewshot: int | None = None,
+    prompts: PromptFacts | None = None,
     licence: str = "",
     provenance: Provenance | None = None,
 ) -> ItemBank:
@@ -134,8 +135,8 @@ def calibrate(
 
     Args:
         matrix: Raw scores, models x items, NaN where a model has none. Item attributes named
-            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``input_tokens`` and ``output_tokens`` go
-            into the bank.
+            ``doc_id``, ``doc_hash``, ``prompt_hash``, ``part_hash``, ``sight_hash``,
+            ``input_tokens`` and ``output_tokens`` go into the bank.
         task: The harness task the scores belong to.
         metric: The metric.
         filter: The filter.
@@ -149,6 +150,7 @@ def calibrate(
         dataset_name: Its configuration.
         split: The split the documents come from.
         num_fewshot: Few-shot examples in the prompts.
+        prompts: What else they have in common.
         licence: A note on what the scores were made from.
         provenance: What made the bank, from which files.
 
@@ -234,6 +236,7 @@ def calibrate(
             dataset_name=dataset_name,
             split=split,
             num_fewshot=num_fewshot,
+            prompts=prompts or PromptFacts(),
             licence=licence,
             provenance=provenance,
         ),
@@ -242,6 +245,8 @@ def calibrate(
         doc_id=np.asarray(doc_id, dtype=np.int_),
         doc_hash=texts("doc_hash"),
         prompt_hash=texts("prompt_hash"),
+        part_hash=texts("part_hash") if any(columns.get("part_hash", ())) else (),
+        sight_hash=texts("sight_hash") if any(columns.get("sight_hash", ())) else (),
         kept=fit.kept,
         reason=fit.reason,
         n_scores=np.isfinite(scores).sum(axis=0),

@@ -56,6 +56,11 @@ def columns_read(config: Mapping[str, Any]) -> frozenset[str] | None:
     return frozenset(found)
 
 
+def is_code(part: str) -> bool:
+    """Whether a part of a logged configuration is the text of a function, not a template."""
+    return part.lstrip().startswith(_CODE)
+
+
 def seen_hash(doc: Mapping[str, Any], columns: frozenset[str] | None) -> str:
     """Hash of what a task reads of a live document."""
     return content_hash(doc if columns is None else _only(doc, columns))
@@ -88,7 +93,7 @@ def _columns_of(part: Any) -> set[str] | None:
             return None
     if not isinstance(part, str):
         return None
-    if part.lstrip().startswith(_CODE):
+    if is_code(part):
         return _columns_of_code(part)
     return _columns_of_template(part)
 

@@ -34,6 +34,7 @@ from lm_eval_adaptive.host.draws import (
     seed_everything,
 )
 from lm_eval_adaptive.host.remote_code import remote_code_checked
+from lm_eval_adaptive.host.sight import live_sights
 from lm_eval_adaptive.metrics.base import Missing
 
 if TYPE_CHECKING:
@@ -348,6 +349,10 @@ class TaskDocs:
         """Identity of each document by the columns that the task reads."""
         columns = columns_read(vars(self.task.config))
         return self.keys if columns is None else self._keys(self.docs, columns)
+
+    def sights(self) -> tuple[str, ...]:
+        """Identity of each document by what models see of it and what they are held against."""
+        return live_sights(self.task, self.docs)
 
     def _keys(self, docs: Any, columns: frozenset[str] | None) -> tuple[str, ...]:
         hashes = [self._hash(doc_id, doc, columns) for doc_id, doc in enumerate(docs)]

@@ -107,6 +107,7 @@ class View:
         self.terms = terms
         self.procedure = procedure
         self.notices = list(notices)
+        self.unlike: tuple[str, ...] = ()  # settings in which prompts differ from the bank's
         self.chosen = 0  # rounds that this metric chose, among several
         self.stop_reason = ""
         self.excluded: dict[int, str] = {}  # documents that count for nobody, and why

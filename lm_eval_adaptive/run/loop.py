@@ -36,6 +36,7 @@ from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
+from lm_eval_adaptive.run.prompts import tell_prompt_differences
 from lm_eval_adaptive.run.purse import refuse_small_shares, share_budget
 from lm_eval_adaptive.run.ranking import ranking_document, summary_document, versions
 from lm_eval_adaptive.run.results import write_results
@@ -207,6 +208,9 @@ class AdaptiveRun:
         adaptive = replace(self.adaptive, bank=banks)
         refuse_idle_options(adaptive, self.candidates)
         found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
+        for docs, contest in found:
+            for view in contest.views:
+                tell_prompt_differences(docs, view, self.candidates)
         refuse_idle_rules(adaptive, [contest for _, contest in found])
         refuse_small_shares([contest for _, contest in found])
         return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lm_eval_adaptive.banks.check import match_documents, part_of, prompt_differences
+from lm_eval_adaptive.banks.check import match_documents, part_of
 from lm_eval_adaptive.banks.find import find_bank
 from lm_eval_adaptive.core.build import refit
 from lm_eval_adaptive.core.procedure import Procedure
@@ -97,7 +97,7 @@ def _view_of_bank(
 ) -> View:
     bank = _bank_of(docs, adaptive)
     info, own = bank.info, tuple(spec.name for spec in specs)
-    where, notices = match_documents(bank, docs.keys, docs.seen_keys)
+    where, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
     _check_asked(bank, where)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
@@ -125,7 +125,6 @@ def _view_of_bank(
             "documents, or --bank none, ranks by the whole task"
         )
     doc_ids = np.array([-1 if each is None else each for each in where])
-    notices = [*notices, *prompt_differences(bank, docs.num_fewshot)]
     return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
 
 

@@ -220,8 +220,9 @@ def _prompt_mismatch(contest: Contest, view: View) -> list[str]:
     other = sum(then != now for then, now in compared)
     if not other:
         return []
+    settings = " and ".join(view.unlike) or "examples, template or instruction"
     said = (
         f"{other} of {len(compared)} prompts differ from the bank's calibration prompts (another "
-        "num_fewshot, template or instruction): difficulties may have shifted"
+        f"{settings}): difficulties may have shifted"
     )
     return [said]

@@ -127,12 +127,12 @@ metric_list:
     assert told == [] if not notice else notice in told[0]
 
 
-def log_plainly(folder, path, misses):
+def log_plainly(folder, path, misses, **options):
     from lm_eval.loggers import EvaluationTracker
 
     for miss in misses:
         tracker = EvaluationTracker(output_path=str(folder))
-        results = run_plainly(path, miss=miss, evaluation_tracker=tracker)
+        results = run_plainly(path, miss=miss, evaluation_tracker=tracker, **options)
         general = tracker.general_config_tracker
         general.model_name = general.model_name_sanitized = f"miss-{miss}"
         samples = results.pop("samples")

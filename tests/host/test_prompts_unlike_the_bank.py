@@ -6,6 +6,7 @@ import pytest
 
 from lm_eval_adaptive.banks.calibrate import calibrate_from
 from lm_eval_adaptive.banks.options import CalibrateOptions
+from lm_eval_adaptive.core.bank import ItemBank
 
 from .small import run_adaptively, run_plainly, write_task
 from .test_aggregations import log_plainly
@@ -56,3 +57,55 @@ def test_runs_of_several_numbers_of_examples_leave_the_bank_without_one(tmp_path
         task="small", metric="score", samples=(str(logs),), allow=("few_shot",)
     )
     assert calibrate_from(options).info.num_fewshot is None
+
+
+@pytest.fixture
+def two_systems(tmp_path):
+    """A bank of runs whose system prompts differ: no prompt is shared, what else is there is."""
+    logs = tmp_path / "logs"
+    path = write_task(tmp_path / "task", "description: 'Tell the place.'\n")
+    for system, misses in ((None, (2, 3, 4)), ("Be brief.", (5, 6, 7))):
+        log_plainly(logs, path, misses, system_instruction=system)
+    bank = calibrate_from(CalibrateOptions(task="small", metric="score", samples=(str(logs),)))
+    return path, bank, bank.save(tmp_path / "small.bank.parquet")
+
+
+def test_what_all_prompts_share_is_kept_and_read_again(two_systems):
+    _, bank, saved = two_systems
+    facts = ItemBank.load(saved).info.prompts
+    assert facts == bank.info.prompts
+    assert facts.system_instruction is None
+    assert facts.description
+    assert facts.doc_to_text
+    assert not any(bank.prompt_hash)
+    assert all(ItemBank.load(saved).part_hash)
+
+
+def test_the_setting_that_differs_is_named(two_systems, tmp_path):
+    path, _, saved = two_systems
+    assert not any("prompts" in line for line in warnings_of(tmp_path / "same", path, saved))
+    other = write_task(tmp_path / "description", "description: 'Name the place.'\n")
+    told = warnings_of(tmp_path / "run", other, saved)
+    [line] = [each for each in told if "prompts" in each]
+    assert "in the description:" in line
+    yaml = "description: 'Tell the place.'\ndoc_to_text: 'Question: {{question}}'\n"
+    told = warnings_of(tmp_path / "text", write_task(tmp_path / "text-task", yaml), saved)
+    [line] = [each for each in told if "prompts" in each]
+    assert "in the doc_to_text:" in line
+
+
+def test_another_way_to_write_the_same_text_is_no_difference(two_systems, tmp_path):
+    _, _, saved = two_systems
+    yaml = "description: 'Tell the place.'\ndoc_to_text: '{{ question }}'\n"
+    told = warnings_of(tmp_path / "run", write_task(tmp_path / "other", yaml), saved)
+    assert not any("prompts" in line for line in told)
+
+
+def test_another_system_instruction_is_named_where_prompts_differ(tmp_path):
+    path = write_task(tmp_path / "task", "")
+    logs = log_plainly(tmp_path / "logs", path, (2, 3, 4, 5, 6, 7))
+    bank = calibrate_from(CalibrateOptions(task="small", metric="score", samples=(str(logs),)))
+    saved = bank.save(tmp_path / "small.bank.parquet")
+    told = warnings_of(tmp_path / "run", path, saved, system_instruction="Be brief.")
+    assert any("in the system instruction:" in line for line in told)
+    assert any("(another system instruction)" in line for line in told)

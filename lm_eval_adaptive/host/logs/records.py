@@ -72,6 +72,8 @@ class TaskFacts:
         adaptive: The task's ``metadata.adaptive`` block.
         columns: The columns of a document that the task reads, None where that is not known.
         aggregations: By metric, the name of its aggregation or the text of its function.
+        description: The text before all examples, None where unknown.
+        doc_to_text: What makes the document's own part of a prompt, None where unknown.
     """
 
     dataset_path: str = ""
@@ -80,6 +82,8 @@ class TaskFacts:
     adaptive: Mapping[str, object] = field(default_factory=dict)
     columns: frozenset[str] | None = None
     aggregations: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    doc_to_text: str | None = None
 
 
 @dataclass(frozen=True)

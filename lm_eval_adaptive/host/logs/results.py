@@ -12,6 +12,7 @@ from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.host.columns import columns_read
 from lm_eval_adaptive.host.logs.files import SamplesFile, stem_of
 from lm_eval_adaptive.host.logs.records import TaskFacts
+from lm_eval_adaptive.host.own_part import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -222,4 +223,6 @@ def _facts(config: Mapping[str, Any]) -> TaskFacts:
             for entry in config.get("metric_list") or []
             if isinstance(entry, dict) and entry.get("aggregation") is not None
         },
+        description=text_of(config.get("description")) if config else None,
+        doc_to_text=text_of(config["doc_to_text"]) if config.get("doc_to_text") else None,
     )
