@@ -194,7 +194,8 @@ def _given_up(view: View) -> list[str]:
     estimates = procedure.estimate(state)
     found = []
     for pair in procedure.pairs(state, estimates):
-        least = int(state.administered[[pair.a, pair.b]].min())
+        rows = [row for row in (pair.a, pair.b) if not procedure.known[row]]
+        least = int(state.administered[rows].min())
         if not (pair.required and pair.verdict == "undecided" and least < procedure.max_items):
             continue
         chance = procedure.chance(state, estimates, pair)
