@@ -15,9 +15,9 @@ of ``../shared/bank_sources`` (or ``--sources DIR``), ``--source_partitions`` ti
 prefixes of the names, for shaberi_judge the ablations of one group. The last lines list the
 (matrix, regime) cells in which fewer than 93 % of over 100 called pairs are right.
 
-Seeds 11200 to 11209 made the tables of docs/regimes.md and of the README and tuned nothing; 10000
-to 10012 tuned the errors and the stop, 11000 to 11004 were looked at meanwhile, 9000 to 9005 before.
-Seeds 7000 to 7509 tuned the drawing of items, the estimate from it and its errors, or were looked at
+Seeds 11200 to 11209 made the tables of docs/regimes.md and the README and tuned nothing; 10000
+to 10012 tuned the errors and the stop, 11000 to 11004 were looked at, 9000 to 9005 before.
+Seeds 7000 to 7509 tuned the drawing of items, the estimate and its errors, or were looked at
 meanwhile; so were 100 to 149, 0 to 19, 1000 to 1019, 2000 to 2029, 3000 to 3019, 4000 to 4019 and,
 in all regimes, 8000 to 8049. Seeds 5000 to 5059 tuned nothing.
 """

@@ -48,8 +48,6 @@ class Pooled:
         cov: Posterior covariance of the scores, mean over the views, shape (m, m); not widened.
         views_apart: Score under the first view less that under the second, shape (m,).
         plain_apart: Mean score of the views less that from plain means, shape (m,).
-        level_apart: Mean over the models of the views' and plain means' estimate, less that by
-            regression.
         level_var: Variance of the error of the mean score by regression.
         own_apart: Pooled score of each model, less that by regression of its own answers, shape
             (m,).
@@ -62,7 +60,6 @@ class Pooled:
     cov: FloatArray
     views_apart: FloatArray
     plain_apart: FloatArray
-    level_apart: float
     level_var: float
     own_apart: FloatArray
     misfit: FloatArray
@@ -98,7 +95,6 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
         cov=_bounded(cov, MOST_VARIANCE * (levels.own_var + own_apart**2)),
         views_apart=found[0][0] - found[1][0],
         plain_apart=by_views - plain,
-        level_apart=apart,
         level_var=levels.variance,
         own_apart=own_apart,
         misfit=np.mean([misfit(latent, responses) for latent in latents], axis=0),

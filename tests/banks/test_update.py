@@ -265,8 +265,10 @@ def test_difficulties_stay_unbiased_where_items_were_chosen_and_plain_means_bias
     assert size["model-based"] < 0.5 * size["before"], "added models make difficulties better"
     # Controls: means of the chosen items, and an additive correction of them.
     assert size["plain"] > 3.0 * size["model-based"]
-    assert abs(bias["additive"]) > 0.02 or sampler == "draw"  # a part is drawn plainly
-    assert size["additive"] > 2.0 * size["model-based"]
+    # Drawn items, some of them plainly, bias the additive correction less.
+    least, times = {"fisher": (0.02, 2.0), "draw": (0.015, 1.4)}[sampler]
+    assert abs(bias["additive"]) > least
+    assert size["additive"] > times * size["model-based"]
     errors = {name: np.sqrt((np.concatenate(e) ** 2).mean()) for name, e in level_error.items()}
     # Means of drawn items err less than those of the most informative ones, .061 against .090.
     most = {"fisher": 0.35, "draw": 0.40}[sampler]
