@@ -2,7 +2,7 @@ r"""The table and the picture of docs/regimes.md, from what ``bench_pairs.py`` s
 
 ::
 
-    python scripts/bench_pairs.py --regime stronger --partitions 6 --seed 9000 \
+    python scripts/bench_pairs.py --regime stronger --partitions 10 --seed 11200 \
         --methods default random-shared --json stronger.json      # likewise the others
     python scripts/draw_regimes.py random.json stronger.json ... --output docs/regimes.svg
 

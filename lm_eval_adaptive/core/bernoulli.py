@@ -57,6 +57,7 @@ class BernoulliPosterior:
     draws = True
     plans_warm_up = False
     gives_up = False
+    stop_share = 0.5
     least_round = 1
     forecast = FASTEST
 

@@ -101,9 +101,7 @@ def _widened(held: HeldOut) -> FloatArray:
     """Variances of held-out models' errors before the bank's own factor."""
     length = np.log(held.length / 20.0)
     open_share = 1.0 - held.length / held.items
-    extra = score_extra(
-        held.estimate - held.mean, held.views_apart, held.plain_apart, held.level_apart
-    )
+    extra = score_extra(held.estimate - held.mean, held.plain_apart, held.own_apart, held.level_var)
     base = np.exp(SCALE + SCALE_L * length) * held.variance + extra * open_share
     return np.asarray(base * np.exp(FEW * np.array([lack_of_models(each) for each in held.kinds])))
 

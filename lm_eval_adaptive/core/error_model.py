@@ -97,7 +97,7 @@ class ErrorModel:
         length = log_length(answered)
         factor = np.exp((self.score_scale + SCALE + SCALE_L * length) / 2.0)
         deviation = found.score - float(self.means.mean())
-        extra = score_extra(deviation, found.views_apart, found.plain_apart, found.level_apart)
+        extra = score_extra(deviation, found.plain_apart, found.own_apart, found.level_var)
         own = np.exp(self.score_scale) * extra * open_share
         return np.asarray(cov * factor[:, None] * factor[None, :] + np.diag(own))
 

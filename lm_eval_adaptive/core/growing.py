@@ -17,6 +17,7 @@ import numpy as np
 from lm_eval_adaptive.core.bank import WHOLE_SHARE
 from lm_eval_adaptive.core.build import models_of
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means
+from lm_eval_adaptive.core.joint import full_scores, latent_posterior
 from lm_eval_adaptive.core.methods import inference_of, learned
 from lm_eval_adaptive.errors import DataError, UsageError
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 # Share of the new models' items that may be unknown to the bank.
 MAX_UNKNOWN = 0.05
+# New models that are estimated together, and the distance of two estimates, in standard deviations
+# of the calibration models' scores, at which they count alike.
+TOGETHER, AGREED = 24, 0.8
 
 
 def extend(
@@ -158,10 +162,38 @@ def _old_levels(bank: ItemBank) -> FloatArray:
 
 
 def _estimated(bank: ItemBank, added: FloatArray) -> FloatArray:
-    """Full scores by the old bank of new models scored in part, NaN for the others."""
+    """Full scores by the old bank of new models scored in part, NaN for the others.
+
+    They are estimated together, a few at a time: what the bank is wrong about it is wrong about for
+    all of them alike, which one model's answers hardly show.
+    """
     inference = inference_of(bank)
     found = np.full(len(added), np.nan)
-    for row, scores in enumerate(added):
-        if np.isfinite(scores).mean() < WHOLE_SHARE:
-            found[row] = float(inference.estimate(scores[None, :]).score[0])
+    part = np.flatnonzero(np.isfinite(added).mean(axis=1) < WHOLE_SHARE)
+    spread = float(np.std([model.mean_score for model in bank.info.models]))
+    for first in range(0, len(part), TOGETHER):
+        rows = part[first : first + TOGETHER]
+        estimates = inference.estimate(added[rows])
+        found[rows] = estimates.score
+        curves = [latent.view.without_offsets() for latent in estimates.latents]
+        if curves:
+            within = [
+                full_scores(latent_posterior(view, added[rows]), added[rows])[0] for view in curves
+            ]
+            found[rows] = _agreed(estimates.score, np.mean(within, axis=0), AGREED * spread)
     return found
+
+
+def _agreed(free: FloatArray, within: FloatArray, scale: float) -> FloatArray:
+    """The mean of two estimates where they agree, weighted toward the first where they do not.
+
+    The curves alone say more of models as the bank knows them. Of models far from these they are
+    wrong, and the estimate that is free of them tells so by its distance.
+
+    Args:
+        free: Scores with offsets, plain means and regression, shape (m,).
+        within: Scores by the curves alone, shape (m,).
+        scale: Distance at which the curves' weight is a half.
+    """
+    weight = 1.0 / (1.0 + ((free - within) / max(scale, 1e-9)) ** 2)
+    return np.asarray(weight * within + (1.0 - weight) * free)

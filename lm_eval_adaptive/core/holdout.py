@@ -125,9 +125,9 @@ class HeldOut:
         estimate: Estimated full score.
         truth: Full score.
         variance: Posterior variance of the estimate, not widened.
-        views_apart: Difference of the two views.
-        plain_apart: Difference of their mean and the estimate from plain means.
-        level_apart: Difference of the group's mean score and the same by regression.
+        plain_apart: Difference of the views' mean and the estimate from plain means.
+        own_apart: Difference of the estimate and that by regression of the model's own answers.
+        level_var: Variance of the group's mean score by regression.
         mean: Mean full score of the models that calibrated.
         kinds: How many models of different kinds calibrated.
         misfit: Mean squared standardised residual of the answers.
@@ -147,9 +147,9 @@ class HeldOut:
     estimate: FloatArray
     truth: FloatArray
     variance: FloatArray
-    views_apart: FloatArray
     plain_apart: FloatArray
-    level_apart: FloatArray
+    own_apart: FloatArray
+    level_var: FloatArray
     mean: FloatArray
     kinds: FloatArray
     misfit: FloatArray
@@ -229,9 +229,9 @@ def hold_out(
         "estimate",
         "truth",
         "variance",
-        "views_apart",
         "plain_apart",
-        "level_apart",
+        "own_apart",
+        "level_var",
         "mean",
         "misfit",
         "kinds",
@@ -334,9 +334,9 @@ def _one_group(
             found.score,
             truth.mean(axis=1),
             np.diag(found.cov),
-            found.views_apart,
             found.plain_apart,
-            np.full(m, found.level_apart),
+            found.own_apart,
+            np.full(m, found.level_var),
             np.full(m, calibrated.mean()),
             found.misfit,
         )

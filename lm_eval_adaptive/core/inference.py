@@ -53,6 +53,9 @@ class Inference(Protocol):
             more rounds than one.
         gives_up: Pairs that have hardly a chance of being decided may be given up: predictions are
             good enough for that.
+        stop_share: Share of the error level at which a run stops asking for a pair. Whoever looks
+            often and stops where a pair happens to be decided is wrong more often than the level
+            says; where that is not allowed for otherwise, the run goes on until pairs are surer.
         least_round: Fewest items of a model in a round that can conclude anything.
         forecast: How its errors fall with the number of items.
     """
@@ -69,6 +72,8 @@ class Inference(Protocol):
     def plans_warm_up(self) -> bool: ...  # noqa: D102
     @property
     def gives_up(self) -> bool: ...  # noqa: D102
+    @property
+    def stop_share(self) -> float: ...  # noqa: D102
     @property
     def least_round(self) -> int: ...  # noqa: D102
     @property

@@ -67,7 +67,7 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
     open_models = np.zeros(m, dtype=bool)
     close_models = np.zeros(m, dtype=bool)
     pairs = [pair for pair in procedure.pairs(state, estimates) if pair.required]
-    undecided = [pair for pair in pairs if pair.verdict == "undecided"]
+    undecided = {(pair.a, pair.b) for pair in pairs if pair.verdict == "undecided"}
     hardest: tuple[float, Pair] | None = None
     given_up = 0
     if config.items_per_model is not None:
@@ -78,13 +78,14 @@ def look_ahead(procedure: Procedure, state: RunState, estimates: Estimates) -> O
         goal = np.maximum(goal, [law.items(*each) for each in zip(asked, times, strict=True)])
     else:
         variance = pair_variance(estimates)
-        for pair in undecided:
+        for pair in procedure.open_pairs(state, estimates):
             rows = [pair.a, pair.b]
             least = min(int(asked[row]) for row in rows if not procedure.known[row])
             warm = least >= procedure.min_items
             if warm and procedure.chance(state, estimates, pair) < procedure.futility:
-                given_up += 1
-                close_models[rows] = True
+                if (pair.a, pair.b) in undecided:
+                    given_up += 1
+                    close_models[rows] = True
                 continue
             open_models[rows] = True
             need = _items_needed(procedure, estimates, pair, variance, least)
@@ -125,7 +126,7 @@ def _items_needed(
     n: int,
 ) -> float:
     """Items of each of the two models until their pair is decided, or known to be equivalent."""
-    rule = procedure.config.rule
+    rule = procedure.stop_rule
     target = errors_to_decide(estimates, rule)
     sd = float(np.sqrt(variance[pair.a, pair.b]))
     gap = abs(float(estimates.level[pair.a] - estimates.level[pair.b]))

@@ -181,6 +181,7 @@ class PairedPosterior:
     draws = False
     plans_warm_up = True
     gives_up = False
+    stop_share = 1.0
     forecast = FASTEST
 
     def __init__(self, order: SharedOrder, margin: float = 0.0) -> None:

@@ -48,6 +48,7 @@ class PaperPosterior:
     draws = False
     plans_warm_up = False
     gives_up = False
+    stop_share = 1.0
     least_round = 1
     forecast = FASTEST
 

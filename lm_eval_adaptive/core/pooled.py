@@ -1,11 +1,12 @@
 """Full scores of models from all estimates of them: by each view, by plain means, by regression.
 
-This module owns how several estimates become one; it imports numpy, the views, the joint posterior
-and the test of the bank. A posterior trusts what calibration learned of each item, its slope and
-its noise; where that misleads, a few answers get nearly all of the weight. So half of an estimate's
-weight goes to one that uses the same answers all alike, and the distance of the two tells how far
-to trust them. Where the ranked models do not bear the bank's slopes out, these are drawn to their
-mean as far as the answers say: in the limit all items count alike, as without a bank.
+This module owns how several estimates become one; it imports numpy, the views, the joint posterior,
+levels by regression and the test of the bank. A posterior trusts what calibration learned of each
+item, its slope and its noise; where that misleads, a few answers get nearly all of the weight. So
+half of an estimate's weight goes to one that uses the same answers all alike, and the distance of
+the two tells how far to trust them. Where the ranked models do not bear the bank's slopes out,
+these are drawn to their mean as far as the answers say: in the limit all items count alike, as
+without a bank.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from lm_eval_adaptive.core.agreement import agreement
 from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
+from lm_eval_adaptive.core.levels import levels_by_regression
 from lm_eval_adaptive.core.threads import side_by_side
 from lm_eval_adaptive.core.views import LEANING_OWN, OFFSET_OWN, drawn
 
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
 
 # Weight of the estimate from plain means; standard deviation of a new model's latent values in it.
 PLAIN_WEIGHT, PLAIN_SD = 0.5, 2.0
-# Weight, in the mean of the ranked models' scores, of the estimate by regression; its ridge on the
-# items' height, in items of median noise.
-LEVEL_WEIGHT, LEVEL_RIDGE = 0.5, 0.02
+# Weight, in the mean of the ranked models' scores, of the estimate by regression.
+LEVEL_WEIGHT = 0.5
 # From so many ranked models on, the views' posteriors are found side by side.
 MANY_RANKED = 12
+# Most of a score's posterior variance, in squared errors by regression of the model's own answers.
+MOST_VARIANCE = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,9 @@ class Pooled:
         cov: Posterior covariance of the scores, mean over the views, shape (m, m); not widened.
         views_apart: Score under the first view less that under the second, shape (m,).
         plain_apart: Mean score of the views less that from plain means, shape (m,).
-        level_apart: Mean over the models of the views' and plain means' estimate, less that by
-            regression.
+        level_var: Variance of the error of the mean score by regression.
+        own_apart: Pooled score of each model, less that by regression of its own answers, shape
+            (m,).
         misfit: Mean squared standardised residual of a model's answers, shape (m,).
         agreement: Whether the models bear the bank out; None where it cannot be told.
     """
@@ -60,7 +64,8 @@ class Pooled:
     cov: FloatArray
     views_apart: FloatArray
     plain_apart: FloatArray
-    level_apart: float
+    level_var: float
+    own_apart: FloatArray
     misfit: FloatArray
     agreement: Agreement | None
 
@@ -84,18 +89,34 @@ def pool(views: tuple[View, View], responses: FloatArray, overdispersion: float 
     by_views = np.mean([score for score, _ in found], axis=0)
     plain = from_plain_means(views[1], responses)
     score = (1.0 - PLAIN_WEIGHT) * by_views + PLAIN_WEIGHT * plain
-    apart = float(score.mean()) - level_by_regression(views[1], responses, float(score.mean()))
+    cov = np.mean([cov for _, cov in found], axis=0)
+    levels = levels_by_regression(views[1], responses, score, float(np.diag(cov).mean()))
+    apart = float(score.mean()) - levels.common
     open_share = 1.0 - np.isfinite(responses).mean(axis=1)
+    moved = score - LEVEL_WEIGHT * apart * open_share
+    own_apart = np.where(levels.own == score, 0.0, moved - levels.own)
     return Pooled(
         latents=latents,
-        score=score - LEVEL_WEIGHT * apart * open_share,
-        cov=np.mean([cov for _, cov in found], axis=0),
+        score=moved,
+        cov=_bounded(cov, MOST_VARIANCE * (levels.own_var + own_apart**2)),
         views_apart=found[0][0] - found[1][0],
         plain_apart=by_views - plain,
-        level_apart=apart,
+        level_var=levels.variance,
+        own_apart=own_apart,
         misfit=np.mean([misfit(latent, responses) for latent in latents], axis=0),
         agreement=told,
     )
+
+
+def _bounded(cov: FloatArray, most: FloatArray) -> FloatArray:
+    """A covariance with variances of ``most`` at most, correlations kept, shape (m, m).
+
+    Where ability and offset cannot be told apart, a bent curve's linear error grows without bound
+    along the two, and the answers themselves know better.
+    """
+    own = np.maximum(np.diag(cov), 1e-300)
+    factor = np.sqrt(np.minimum(most / own, 1.0))
+    return np.asarray(cov * factor[:, None] * factor[None, :])
 
 
 def from_plain_means(view: View, responses: FloatArray) -> FloatArray:
@@ -127,37 +148,3 @@ def from_plain_means(view: View, responses: FloatArray) -> FloatArray:
     spread = PLAIN_SD**2 * (of_asked**2).sum(axis=1) + noise / count
     by_mean = np.where(spread > 0.0, together / np.where(spread > 0.0, spread, 1.0), 0.0)
     return np.asarray(view.sums.second / n + by_mean * (mean - height))
-
-
-def level_by_regression(view: View, responses: FloatArray, otherwise: float) -> float:
-    """Mean full score of all models together, by regression of their answers on what items are.
-
-    The mean answer to an item less its height is regressed on 1, the slope and the height, both
-    from their means over all items; the constant is how far the models' mean score lies from the
-    calibration models'. Nothing is assumed about how far out that is.
-
-    Args:
-        view: A linear view.
-        responses: Scores, shape (m, n), NaN where not asked.
-        otherwise: What is returned where fewer than four items were asked, or all were.
-    """
-    asked = np.isfinite(responses)
-    count = asked.sum(axis=0)
-    items = np.flatnonzero(count)
-    if len(items) < 4 or len(items) == len(count):
-        return otherwise
-    answers = np.where(asked[:, items], responses[:, items], 0.0).sum(axis=0) / count[items]
-    weight = count[items] / (view.noise[items] + np.median(view.noise[items]))
-    design = np.stack(
-        [
-            np.ones(len(items)),
-            view.first[items] - view.sums.first / len(count),
-            view.second[items] - view.sums.second / len(count),
-        ]
-    )
-    gram = (design * weight) @ design.T
-    gram[2, 2] += LEVEL_RIDGE * float(np.median(weight)) * len(items)
-    if not np.linalg.cond(gram) < 1e12:
-        return otherwise
-    by = np.linalg.solve(gram, (design * weight) @ (answers - view.second[items]))
-    return float(np.clip(view.sums.second / len(count) + by[0], 0.0, 1.0))

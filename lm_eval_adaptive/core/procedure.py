@@ -7,6 +7,7 @@ alone, so a run that is replayed from its journal goes the same way again, whoev
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.core.estimates import Estimates
     from lm_eval_adaptive.core.inference import Inference
     from lm_eval_adaptive.core.paired import SharedOrder
-    from lm_eval_adaptive.core.ranker import Pair
+    from lm_eval_adaptive.core.ranker import DecisionRule, Pair
     from lm_eval_adaptive.core.rules import ProcedureConfig
     from lm_eval_adaptive.core.sampler import Sampler
 
@@ -195,18 +196,46 @@ class Procedure:
             self._last = state.responses.copy(), found
         return self._last[1]
 
-    def pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
-        """Verdicts on all pairs of models that were not set aside, in ranking order."""
-        return self._judged(state, estimates or self.estimate(state), all_pairs=True)
+    def pairs(
+        self,
+        state: RunState,
+        estimates: Estimates | None = None,
+        rule: DecisionRule | None = None,
+    ) -> list[Pair]:
+        """Verdicts on all pairs of models that were not set aside, in ranking order.
 
-    def _judged(self, state: RunState, estimates: Estimates, *, all_pairs: bool) -> list[Pair]:
+        Args:
+            state: What has been asked.
+            estimates: The beliefs at that state; None makes them.
+            rule: When a pair is decided; None is the configured rule.
+        """
+        return self._judged(state, estimates, rule or self.config.rule, all_pairs=True)
+
+    def _judged(
+        self,
+        state: RunState,
+        estimates: Estimates | None,
+        rule: DecisionRule,
+        *,
+        all_pairs: bool,
+    ) -> list[Pair]:
         """Verdicts on all pairs, or on those that must be decided."""
         rows = np.flatnonzero(~state.failed)
         fixed = [place for place, row in enumerate(rows) if self.known[row]]
-        beliefs = estimates if len(rows) == len(state.failed) else estimates.take(rows)
-        return judge_pairs(
-            beliefs, self.config.rule, fixed, names=rows.tolist(), all_pairs=all_pairs
-        )
+        found = estimates or self.estimate(state)
+        beliefs = found if len(rows) == len(state.failed) else found.take(rows)
+        return judge_pairs(beliefs, rule, fixed, names=rows.tolist(), all_pairs=all_pairs)
+
+    @property
+    def stop_rule(self) -> DecisionRule:
+        """When a required pair needs no more items: surer than for its call, see ``stop_share``."""
+        rule = self.config.rule
+        return replace(rule, confidence=1.0 - self.inference.stop_share * (1.0 - rule.confidence))
+
+    def open_pairs(self, state: RunState, estimates: Estimates | None = None) -> list[Pair]:
+        """Required pairs that another item would help, whether they are called by now or not."""
+        found = self._judged(state, estimates, self.stop_rule, all_pairs=False)
+        return [pair for pair in found if pair.required and pair.verdict == "undecided"]
 
     def misfitting(self, state: RunState, estimates: Estimates | None = None) -> list[int]:
         """Rows of models whose answers do not fit, as far as the inference can tell."""
@@ -243,6 +272,8 @@ class Procedure:
             return wanted
         open_models = wanted & (asked < self.max_items) & (left > 0)
         if not open_models.any():
+            if config.precision is None and self._all_called(state, estimates):
+                return Stop("decided")
             return Stop("bank_exhausted" if (left[wanted] == 0).all() else "max_items")
         return self._allocate(state, estimates, open_models)
 
@@ -255,18 +286,19 @@ class Procedure:
                 return Stop("precision")
             return active
         wanted = np.zeros(len(self.costs), dtype=bool)
-        hopeless = False
         administered = state.administered
-        for pair in self._judged(state, estimates, all_pairs=False):
-            if pair.verdict == "undecided":
-                if self.chance(state, estimates, pair, administered) < self.futility:
-                    hopeless = True
-                else:
-                    wanted[[pair.a, pair.b]] = True
+        for pair in self.open_pairs(state, estimates):
+            if self.chance(state, estimates, pair, administered) >= self.futility:
+                wanted[[pair.a, pair.b]] = True
         wanted &= ~self.known
         if wanted.any():
             return wanted
-        return Stop("max_items" if hopeless else "decided")
+        return Stop("decided" if self._all_called(state, estimates) else "max_items")
+
+    def _all_called(self, state: RunState, estimates: Estimates) -> bool:
+        """Whether every required pair has a verdict, open or not."""
+        pairs = self._judged(state, estimates, self.config.rule, all_pairs=False)
+        return all(pair.verdict != "undecided" for pair in pairs if pair.required)
 
     @property
     def futility(self) -> float:
@@ -280,7 +312,7 @@ class Procedure:
         pair: Pair,
         administered: NDArray[np.int_] | None = None,
     ) -> float:
-        """Chance that an undecided pair is decided when its models have ``max_items`` each.
+        """Chance that an open pair needs no more items when its models have ``max_items`` each.
 
         Seen from now, the difference found then lies about today's with what its variance will have
         fallen by, by the inference's forecast, as its variance, and the distribution of
@@ -292,7 +324,7 @@ class Procedure:
             return 1.0  # nothing is given up: other rules end the run
         now = float(pair_variance(estimates)[pair.a, pair.b])
         then = self.inference.forecast.variance(now, n, self.max_items)
-        target = errors_to_decide(estimates, self.config.rule) * np.sqrt(then)
+        target = errors_to_decide(estimates, self.stop_rule) * np.sqrt(then)
         gap = abs(float(estimates.level[pair.a] - estimates.level[pair.b]))
         spread = np.sqrt(max(now - then, 1e-18))
         df = estimates.pair_df
@@ -358,15 +390,14 @@ class Procedure:
         """
         if self.config.round_size is not None:
             return self.config.round_size
-        target = errors_to_decide(estimates, self.config.rule)
+        target = errors_to_decide(estimates, self.stop_rule)
         most = 0.0
         administered = state.administered
-        for pair in self._judged(state, estimates, all_pairs=False):
-            if pair.verdict == "undecided":
-                p = np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)
-                z = max(abs(float(stdtrit(estimates.pair_df, p))), 0.1)
-                n = float(self._asked_least(administered, pair))
-                most = max(most, n * (FASTEST.items(1.0, target / z) - 1.0))
+        for pair in self.open_pairs(state, estimates):
+            p = np.clip(pair.p_a_better, 1e-6, 1.0 - 1e-6)
+            z = max(abs(float(stdtrit(estimates.pair_df, p))), 0.1)
+            n = float(self._asked_least(administered, pair))
+            most = max(most, n * (FASTEST.items(1.0, target / z) - 1.0))
         batch = max(self.config.batch, self.inference.least_round)
         return int(np.clip(np.ceil(most / 4.0), batch, 4 * batch))
 

@@ -49,6 +49,7 @@ class RobustPosterior:
     draws = True
     plans_warm_up = True
     gives_up = True
+    stop_share = 0.5
     least_round = 1
     forecast = OBSERVED
 

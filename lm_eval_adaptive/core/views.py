@@ -51,7 +51,7 @@ LOGISTIC_NOISE_DF = 8.0
 FILL_ROUNDS, FEW_FILL_ROUNDS = 8, 3
 # Logistic slopes that are drawn to their mean stay above this share of it, and log discriminations
 # below 3: a steeper curve would be a step.
-LEAST_SLOPE, MOST_LOG_DISCRIMINATION = 0.1, 3.0
+LEAST_SLOPE, MOST_LOG_DISCRIMINATION, STEEP = 0.1, 3.0, 0.9
 # Where a dense eigendecomposition of models x models becomes slow.
 MANY_MODELS = 400
 
@@ -175,6 +175,8 @@ class View:
         height = expit(self.second) if self.logistic else self.second
         height = (height - height.mean()) / (height.std() + 1e-9)
         rows = self.slope.mean() * np.stack([np.ones(len(height)), height])
+        if self.logistic:  # with equal slopes ability is that constant, and two of them run away
+            rows[0] *= min(2.0 * float(self.slope.std() / max(self.slope.mean(), 1e-9)), 1.0)
         return replace(
             self,
             loadings=np.concatenate([self.loadings, rows]),
@@ -252,11 +254,17 @@ class View:
         slope = self.slope
         usual = slope.mean()
         drawn = usual + share * (slope - usual)
-        if self.logistic:
-            mean = expit(self.second)
-            drawn = np.log(np.maximum(drawn, LEAST_SLOPE * usual) / (mean * (1.0 - mean)))
-            drawn = np.minimum(drawn, MOST_LOG_DISCRIMINATION)
-        return replace(self, first=drawn)
+        if not self.logistic:
+            return replace(self, first=drawn)
+        mean = expit(self.second)
+        drawn = np.log(np.maximum(drawn, LEAST_SLOPE * usual) / (mean * (1.0 - mean)))
+        # An item near an end of the scale would become a step; none is steeper than most were.
+        steepest = np.maximum(self.first, np.quantile(self.first, STEEP))
+        drawn = np.minimum(drawn, np.minimum(steepest, MOST_LOG_DISCRIMINATION))
+        # A curve that is made steeper is no less certain for it: the slope's own error stays.
+        flatter = np.minimum(np.exp(self.first - drawn), 1.0)
+        item_cov = self.item_cov * np.stack([flatter**2, flatter, np.ones_like(flatter)])
+        return replace(self, first=drawn, item_cov=item_cov)
 
     def curve(self, theta: FloatArray) -> Curve:
         """The curve at abilities of shape (m,)."""

@@ -6,12 +6,13 @@ of the bank's own kind, one family, stronger and weaker than all that calibrated
 test lengths enter as l = log(items / 20).
 
 Error of a score under ``robust-2pl``: variance e^(SCALE + SCALE_L l) SE^2, plus the share of items
-not asked times SHRINK (score - mean)^2 + VIEWS dv^2 + PLAIN dp^2 + LEVEL dl^2; mean is that of the
-calibration models, dv the difference of the views, dp that of the views' mean and the estimate from
-plain means, dl that of the models' mean score and the same by regression. All of them grow with the
-distance from the calibration models. Error of a difference of scores: variance
-PAIR (items / 20)^PAIR_L SE_ab^2 (1 + PAIR_OUT o^2) + PAIR_VIEWS (dv_a - dv_b)^2 + PAIR_PLAIN
-(dp_a - dp_b)^2, o being how far the farther of the two lies outside the range of the calibration
+not asked times SHRINK (score - mean)^2 + PLAIN dp^2 + OWN do^2 + LEVEL SE_level^2; mean is that of
+the calibration models, dp the difference of the views' mean and the estimate from plain means, do
+that of a model's score and the same by regression of its own answers, which has no prior, SE_level
+the error of the models' mean score by regression. All of them grow with the distance from the
+calibration models. Error of a difference of scores: variance PAIR (items / 20)^PAIR_L SE_ab^2
+(1 + PAIR_OUT o^2) + PAIR_VIEWS (dv_a - dv_b)^2 + PAIR_PLAIN (dp_a - dp_b)^2, dv being the
+difference of the views, o how far the farther of the two lies outside the range of the calibration
 models, in standard deviations of their scores, at most MOST_OUT.
 
 They hold for banks from about FITTED_MODELS models. Fewer know less than their own errors say: all
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 # Degrees of freedom of score intervals, and of differences of two scores.
 INTERVAL_DF = PAIR_DF = 8.0
-SCALE, SCALE_L = -0.30, 0.15
-SHRINK, VIEWS, PLAIN, LEVEL = 0.002, 0.04, 0.10, 0.17
-PAIR, PAIR_L = 0.42, 0.05
+SCALE, SCALE_L = -0.55, 0.20
+SHRINK, PLAIN, OWN, LEVEL = 0.0025, 0.135, 0.41, 0.59
+PAIR, PAIR_L = 0.50, -0.20
 PAIR_OUT, MOST_OUT = 0.23, 4.0
 PAIR_VIEWS, PAIR_PLAIN = 0.10, 0.12
 # Of ``bernoulli-2pl``, whose posterior errors are another's: SCALE, SCALE_L, PAIR and PAIR_L.
@@ -70,23 +71,23 @@ def pair_factor(
 
 def score_extra(
     deviation: FloatArray,
-    views_apart: FloatArray,
     plain_apart: FloatArray,
-    level_apart: FloatArray | float,
+    own_apart: FloatArray,
+    level_var: FloatArray | float,
 ) -> FloatArray:
     """Variance of a score beyond its posterior's, before the bank's own factor, shape (m,).
 
     Args:
         deviation: Score less the calibration models' mean, shape (m,).
-        views_apart: Difference of the two views' scores, shape (m,).
-        plain_apart: Difference of their mean and the score from plain means, shape (m,).
-        level_apart: Difference of the models' mean score and the same by regression.
+        plain_apart: Difference of the views' mean and the score from plain means, shape (m,).
+        own_apart: Difference of the score and that by regression of the model's own answers.
+        level_var: Variance of the models' mean score by regression.
     """
     return np.asarray(
         SHRINK * deviation**2
-        + VIEWS * views_apart**2
         + PLAIN * plain_apart**2
-        + LEVEL * np.asarray(level_apart) ** 2
+        + OWN * own_apart**2
+        + LEVEL * np.asarray(level_var)
     )
 
 

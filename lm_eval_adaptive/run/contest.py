@@ -152,10 +152,8 @@ class View:
         estimates = procedure.estimate(state)
         chances = [
             min(pair.p_a_better, 1.0 - pair.p_a_better)
-            for pair in procedure.pairs(state, estimates)
-            if pair.required
-            and pair.verdict == "undecided"
-            and procedure.chance(state, estimates, pair) >= procedure.futility
+            for pair in procedure.open_pairs(state, estimates)
+            if procedure.chance(state, estimates, pair) >= procedure.futility
         ]
         return max(chances, default=0.0)
 

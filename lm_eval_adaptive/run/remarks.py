@@ -194,7 +194,9 @@ def _given_up(view: View) -> list[str]:
     estimates = procedure.estimate(state)
     found = []
     for pair in procedure.pairs(state, estimates):
-        least = int(state.administered[[pair.a, pair.b]].min())
+        rows = [row for row in (pair.a, pair.b) if not procedure.known[row]]
+        # A pair of two known models waits for nothing.
+        least = int(state.administered[rows].min(initial=procedure.max_items))
         if not (pair.required and pair.verdict == "undecided" and least < procedure.max_items):
             continue
         chance = procedure.chance(state, estimates, pair)

@@ -10,7 +10,8 @@ from scipy.stats import binom
 
 from lm_eval_adaptive.core.agreement import LEAST_SHARE, agreement
 from lm_eval_adaptive.core.holdout import LEAST_OVERDISPERSION
-from lm_eval_adaptive.core.pooled import level_by_regression, pool
+from lm_eval_adaptive.core.levels import levels_by_regression
+from lm_eval_adaptive.core.pooled import pool
 from lm_eval_adaptive.core.sampler import WeightedDraw
 from lm_eval_adaptive.core.views import View
 from tests.core.helpers import quick
@@ -153,7 +154,9 @@ def test_the_level_of_far_models_is_found_by_regression_where_no_prior_reaches()
     view = line_view(rng)
     scores = answers(view, [-10.0, -10.0, -10.0, -10.0], rng)
     items = drawn_items(view, 40, 7)
-    found = level_by_regression(view, np.clip(asked(scores, items), -2, 2), 0.5)
+    otherwise = np.full(4, 0.5)
+    found = levels_by_regression(view, np.clip(asked(scores, items), -2, 2), otherwise, 1.0)
     truth = max(float(scores.mean()), 0.0)
-    assert found == pytest.approx(truth, abs=0.02)
-    assert level_by_regression(view, np.full((2, N), np.nan), 0.5) == 0.5
+    assert found.common == pytest.approx(truth, abs=0.02)
+    nothing = levels_by_regression(view, np.full((4, N), np.nan), otherwise, 1.0)
+    assert (nothing.common, nothing.variance, list(nothing.own)) == (0.5, 1.0, [0.5] * 4)

@@ -53,8 +53,8 @@ def test_chances_and_outlook_follow_the_law_of_the_inference():
         state.record(0, item, score)
         state.record(1, item, float(np.clip(score + 0.04 + 0.2 * rng.normal(), 0.0, 1.0)))
     estimates = procedure.estimate(state)
-    # A gap of one and a half standard errors: it can be decided, and not at once.
-    spread = np.ptp(estimates.level) / 1.5
+    # A gap of two standard errors: it can be decided, and not at once.
+    spread = np.ptp(estimates.level) / 2.0
     estimates = replace(estimates, pair_var=np.full((2, 2), spread**2))
     (pair,) = procedure.pairs(state, estimates)
     chance = procedure.chance(state, estimates, pair)

@@ -14,7 +14,8 @@ from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate, refit
 from lm_eval_adaptive.core.crossvalidation import cross_validated_correction
 from lm_eval_adaptive.core.joint import full_scores
-from lm_eval_adaptive.core.pooled import from_plain_means, level_by_regression
+from lm_eval_adaptive.core.levels import levels_by_regression
+from lm_eval_adaptive.core.pooled import from_plain_means
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import better_by
 from lm_eval_adaptive.core.robust import RobustPosterior
@@ -75,7 +76,8 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     plain = from_plain_means(posterior.views[1], responses)
     n = np.array([12, 8, 0])
     pooled = (by_views + plain) / 2
-    dl = pooled.mean() - level_by_regression(posterior.views[1], responses, 0.0)
+    levels = levels_by_regression(posterior.views[1], responses, pooled, 0.0)
+    dl = pooled.mean() - levels.common
     np.testing.assert_allclose(found.score, pooled - 0.5 * dl * (1 - n / N))
     dv, dp = scores[0] - scores[1], by_views - plain
     phi = ((n * found.misfit + 10) / (n + 10)) ** 1.25
@@ -85,15 +87,16 @@ def test_errors_are_the_posteriors_widened_as_documented(bank, posterior):
     scale = bank.info.correction.log_scale
     lack = 1 / effective_number(bank.scores) - 1 / 17  # 14 models calibrated
     means = np.array([model.mean_score for model in bank.info.models])
-    extra = 0.002 * (found.score - means.mean()) ** 2 + 0.04 * dv**2 + 0.10 * dp**2
-    extra += 0.17 * dl**2
-    variance = np.exp(-0.30 + 0.15 * log_length) * np.diag(cov) + extra * (1 - n / N)
+    extra = 0.0025 * (found.score - means.mean()) ** 2 + 0.135 * dp**2 + 0.59 * levels.variance
+    # No regression without an answer.
+    extra += 0.41 * np.where(n > 0, found.score - levels.own, 0.0) ** 2
+    variance = np.exp(-0.55 + 0.20 * log_length) * np.diag(cov) + extra * (1 - n / N)
     np.testing.assert_allclose(found.score_se**2, np.exp(scale + 6 * lack) * variance)
     above = np.maximum(found.score - means.max(), 0.0) + np.maximum(means.min() - found.score, 0.0)
     out = np.minimum(above / means.std(), 4.0)
     for a, b, least in ((0, 1, 8), (0, 2, 5), (1, 2, 5)):
         difference = cov[a, a] + cov[b, b] - 2 * cov[a, b]
-        expected = 0.42 * (least / 20) ** 0.05 * difference
+        expected = 0.50 * (least / 20) ** -0.20 * difference
         expected *= 1 + 0.23 * max(out[a], out[b]) ** 2
         expected += 0.10 * (dv[a] - dv[b]) ** 2 + 0.12 * (dp[a] - dp[b]) ** 2
         assert found.pair_var[a, b] == pytest.approx(np.exp(scale / 2 + 3 * lack) * expected)

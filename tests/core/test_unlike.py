@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lm_eval_adaptive.core import pooled, views
+from lm_eval_adaptive.core import pooled, views, widening
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.procedure import Procedure
 from lm_eval_adaptive.core.ranker import better_by
@@ -64,7 +64,7 @@ def calls(found, scores, level=0.975):
 @pytest.mark.parametrize("middle", [0.0, 4.0, -4.0])
 def test_intervals_hold_within_the_banks_range_and_four_deviations_beyond(middle, monkeypatch):
     """5 banks, 8 new models each, 20 items, from the bank's own lines. The negative control draws
-    far models to the bank's mean by a prior, as if distance did not count."""
+    far models to the bank's mean by a prior, as if distance did not count, in errors neither."""
     rng = np.random.default_rng(int(20 + middle))
     inside = pulled = 0
     for _ in range(5):
@@ -81,6 +81,7 @@ def test_intervals_hold_within_the_banks_range_and_four_deviations_beyond(middle
                 patch.setattr(pooled, "LEVEL_WEIGHT", 0.0)
                 patch.setattr(pooled, "PLAIN_SD", 0.2)
                 patch.setattr(pooled, "OFFSET_OWN", (1e-6, 1e-6))
+                patch.setattr(widening, "OWN", 0.0)
                 pulled += holds(estimated(bank, scores, 20), scores)
     least = binom.ppf(0.005, 40, 0.95)
     assert inside >= least
