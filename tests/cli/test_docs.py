@@ -28,6 +28,8 @@ NETWORK = "fetches packages or weights"
 LISTED = {
     "bash scripts/demo.sh": "tests/tasks/test_walkthrough.py runs it",
     "bash scripts/test.sh": "runs these tests",
+    "python scripts/bench_scale.py": "takes an hour, and compares with an earlier commit",
+    "python scripts/bench_peers.py": "needs packages that the project has no use for",
     "pip install": NETWORK,
     "lm-eval-adaptive run --adaptive --tasks records_to_text --model hf": NETWORK,
     "lm-eval-adaptive run --adaptive --tasks records_to_text --models": "needs a wandb account",
@@ -85,6 +87,12 @@ def test_what_is_not_executed_is_at_least_no_invention(words):
         extras = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         for extra in re.findall(r"[\[,](\w+)(?=[\],])", " ".join(words)):
             assert f"\n{extra} = [" in extras, extra
+    elif words[0] == "python":
+        shown = subprocess.run(
+            [sys.executable, words[1], "--help"], cwd=ROOT, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        ).stdout  # fmt: skip
+        assert all(word in shown for word in words[2:] if word.startswith("--"))
     else:
         assert words[0] in ("lm-eval", "lm-eval-adaptive")
         parser, _ = build_parser()
