@@ -66,3 +66,5 @@ class Plan:
                 f"--partitions of at least 1; got {self.holdout}, {self.calibration}, "
                 f"{self.partitions}"
             )
+        if self.seed < 0:
+            raise UsageError(f"simulate takes a --seed from 0 on, got {self.seed}")

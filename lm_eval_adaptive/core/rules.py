@@ -60,6 +60,8 @@ class ProcedureConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} must be at least 1, got {value}")
+        if self.seed < 0:
+            raise UsageError(f"--seed must be at least 0, got {self.seed}")
         for name in ("budget", "precision"):
             value = getattr(self, name)
             if value is not None and not value > 0.0:

@@ -205,6 +205,7 @@ ROWS = [
     Row("calibrate", "required"), Row("simulate", "required"), Row("init-task", "required"), Row("bank", "required"),
     # simulate
     *(Row(f"{SIM}--{name} {text}", name.partition("_")[0]) for name in ("holdout", "calibration", "partitions", "items_per_model", "max_items", "round_size") for text in ("0", "-1", "x", "inf")),
+    *(Row(f"{SIM}--seed {text}", "--seed") for text in ("-1", "x", "1.5")),
     *(Row(f"{SIM}--confidence {text}", "confidence") for text in ("0", "1", "-1", "nan", "x")),
     *(Row(f"{SIM}--costs {text}", "--costs") for text in ("m1", "m1=x", "m1=-1", "m1=nan", "m1=inf", "=1")),
     *(Row(f"{SIM}--clip {text}", "--clip|--range") for text in ("x", "nan,1", "1,0", "0,inf", "-1,-2")),

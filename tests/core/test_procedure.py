@@ -727,6 +727,7 @@ def test_costs_of_items_are_weighed_against_their_worth():
 @pytest.mark.parametrize(
     ("config", "says"),
     [
+        ({"seed": -1}, "--seed must be at least 0, got -1"),
         ({"min_items": 0}, "--min_items must be at least 1, got 0"),
         ({"round_size": 0}, "--round_size must be at least 1, got 0"),
         ({"budget": 0.0}, "--budget must be above 0, got 0.0"),
