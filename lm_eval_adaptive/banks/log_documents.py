@@ -18,7 +18,7 @@ from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.host.sight import sights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,8 +56,13 @@ def rows_under(run: LoggedRun, name: str | None) -> NDArray[np.intp]:
 
 def sights_of(run: LoggedRun, rows: NDArray[np.intp]) -> tuple[str, ...]:
     """What the model saw of some rows' documents and what they were held against, as hashes."""
-    answers = [run.answers[int(row)] for row in rows]
-    return sights([each.prompt for each in answers], [each.target for each in answers])
+
+    def seen() -> Iterator[tuple[str, object]]:
+        for row in rows:
+            answer = run.answers[int(row)]
+            yield answer.prompt, answer.target
+
+    return sights(seen)
 
 
 class Documents:

@@ -20,7 +20,7 @@ from lm_eval_adaptive.host.logs.foreign import table_kind
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lm_eval_adaptive.banks.options import CalibrateOptions
 
@@ -57,42 +57,37 @@ def _refuse_tables_of_totals(path: Path) -> None:
         raise DataError(f"{path}: expected a score for each model and document, and this is {kind}")
 
 
-def refuse_two_scales(matrix: ScoreMatrix, metric: str, where: str, ask: str) -> None:
+def refuse_two_scales(matrix: ScoreMatrix, metric: str, where: str, ask: str) -> float | None:
     """Refuse scores of which some are percent and some fractions.
 
     Args:
         matrix: Raw scores.
         metric: Name of the metric.
         where: The file, for the message.
-        ask: The option that names the range.
+        ask: The option that names the range, with one as an example.
+
+    Returns:
+        The highest score; None where there is none, or where one is below 0.
 
     Raises:
         DataError: The range has to be named.
     """
-    tops = _tops(matrix)
-    if tops and not np.nanmin(matrix.scores) < 0.0:
-        _refuse_two_scales(tops, metric, where, ask)
-
-
-def _tops(matrix: ScoreMatrix) -> dict[str, float]:
-    """The highest score of each model that has any."""
-    return {
+    tops = {
         name: float(np.nanmax(row))
         for name, row in zip(matrix.models, matrix.scores, strict=True)
         if np.isfinite(row).any()
     }
-
-
-def _refuse_two_scales(tops: Mapping[str, float], metric: str, where: str, ask: str) -> None:
-    top = max(tops.values())
+    if not tops or np.nanmin(matrix.scores) < 0.0:
+        return None
+    other = max(tops, key=lambda name: tops[name])
     fractions = [name for name, own in tops.items() if 0.0 < own <= 1.0]
-    if fractions and _PERCENT_FROM <= top <= 100.0:
-        other = max(tops, key=lambda name: tops[name])
+    if fractions and _PERCENT_FROM <= tops[other] <= 100.0:
         raise DataError(
             f"{where}: {metric} of {fractions[0]} lies in 0..1 and that of {other} reaches "
-            f"{top:g}: fractions and percent in one table? put all on one scale, or name the range "
-            f"with {ask.split(maxsplit=1)[0]}, as in {ask}"
+            f"{tops[other]:g}: fractions and percent in one table? put all on one scale, or name "
+            f"the range with {ask.split(maxsplit=1)[0]}, as in {ask}"
         )
+    return tops[other]
 
 
 def check_one_scale(matrix: ScoreMatrix, metric: str, where: str) -> None:
@@ -106,12 +101,10 @@ def check_one_scale(matrix: ScoreMatrix, metric: str, where: str) -> None:
     Raises:
         DataError: The range has to be named.
     """
-    tops = _tops(matrix)
-    usual = KNOWN_RANGES.get(metric)
-    if not tops or np.nanmin(matrix.scores) < 0.0:
+    top = refuse_two_scales(matrix, metric, where, "--range 0,100")
+    if top is None:
         return
-    top = max(tops.values())
-    _refuse_two_scales(tops, metric, where, "--range 0,100")
+    usual = KNOWN_RANGES.get(metric)
     if usual == (0.0, 100.0) and top <= 1.0 and len(matrix.items) >= _ENOUGH:
         raise DataError(
             f"{where}: no {metric} is above {top:g}, and {metric} is given in percent usually: "

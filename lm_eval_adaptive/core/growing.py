@@ -17,7 +17,8 @@ import numpy as np
 from lm_eval_adaptive.core.bank import WHOLE_SHARE
 from lm_eval_adaptive.core.build import models_of
 from lm_eval_adaptive.core.calibration import calibrate_items, completed_means
-from lm_eval_adaptive.core.joint import full_scores, latent_posterior
+from lm_eval_adaptive.core.full_scores import full_scores
+from lm_eval_adaptive.core.joint import latent_posterior
 from lm_eval_adaptive.core.methods import inference_of, learned
 from lm_eval_adaptive.errors import DataError, UsageError
 

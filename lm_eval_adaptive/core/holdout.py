@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items, completed_means
-from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.pooled import pool
+from lm_eval_adaptive.core.prospects import Prospects
 from lm_eval_adaptive.core.sampler import WeightedDraw, choose_shared
 from lm_eval_adaptive.core.siblings import effective_number, families
 from lm_eval_adaptive.core.views import drawn, fit_views

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lm_eval_adaptive.core.agreement import agreement
-from lm_eval_adaptive.core.joint import full_scores, latent_posterior, misfit
+from lm_eval_adaptive.core.full_scores import full_scores
+from lm_eval_adaptive.core.joint import latent_posterior, misfit
 from lm_eval_adaptive.core.levels import levels_by_regression
 from lm_eval_adaptive.core.threads import side_by_side
 from lm_eval_adaptive.core.views import LEANING_OWN, OFFSET_OWN, drawn

@@ -17,8 +17,8 @@ from lm_eval_adaptive.core.error_model import ErrorModel
 from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.floor import least_pair_variance, with_least_variance
 from lm_eval_adaptive.core.forecast import OBSERVED
-from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.pooled import pool
+from lm_eval_adaptive.core.prospects import Prospects
 from lm_eval_adaptive.core.siblings import effective_number
 from lm_eval_adaptive.core.views import drawn, fit_views
 from lm_eval_adaptive.core.widening import INTERVAL_DF, PAIR_DF

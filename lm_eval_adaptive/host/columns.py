@@ -2,7 +2,8 @@
 
 A document's source, an updated id or a picture's path may change and leave the item what it was.
 This module owns the question which columns count, asked of a task's configuration, live or as a
-log holds it; where a function hands the whole document on, nobody can tell, and all of them count.
+log holds it; where a function hands the whole document on, nobody can tell, and
+``host/sight.py`` tells documents apart by what is seen of them.
 """
 
 from __future__ import annotations

@@ -51,6 +51,17 @@ def seed_everything(seeds: Sequence[int | None], shift: int = 0) -> None:
         sys.modules["torch"].manual_seed(torch_seed + shift)
 
 
+@contextmanager
+def draws_left_alone() -> Iterator[None]:
+    """Run a task's code so that what is drawn afterwards is what would have been drawn anyway."""
+    with TASK_CODE:
+        before = RandomState.now()
+        try:
+            yield
+        finally:
+            before.restore()
+
+
 @dataclass(frozen=True)
 class RandomState:
     """Where the shared generators stand, small enough to keep one for each document (5 kB)."""
@@ -114,13 +125,9 @@ class FullRunDraws:
             finally:
                 task.said_before = None
         elif doc_id in self.states:
-            with TASK_CODE:
-                before = RandomState.now()
+            with draws_left_alone():
                 self.states[doc_id].restore()
-                try:
-                    yield
-                finally:
-                    before.restore()
+                yield
         else:
             yield
 
@@ -221,21 +228,15 @@ def full_run_draws(task: Any, docs: Any, start: RandomState) -> FullRunDraws:
     """
     count = int(task.config.num_fewshot or 0)
     sampler = getattr(task, "sampler", None) if count > 0 else None
-    with TASK_CODE:
-        before = RandomState.now()
+    with draws_left_alone():
         start.restore()
-        try:
-            if is_own_class(task) or draws_at_rendering(task):
-                return _rendered(task, docs, sampler, count)
-            if sampler is None:
-                return FullRunDraws(end=start)
-            own = task.fewshot_cfg.split == task.config.test_split
-            examples = [
-                list(sampler.sample(n=count, eval_doc=doc if own else None)) for doc in docs
-            ]
-            return FullRunDraws(examples, end=RandomState.now())
-        finally:
-            before.restore()
+        if is_own_class(task) or draws_at_rendering(task):
+            return _rendered(task, docs, sampler, count)
+        if sampler is None:
+            return FullRunDraws(end=start)
+        own = task.fewshot_cfg.split == task.config.test_split
+        examples = [list(sampler.sample(n=count, eval_doc=doc if own else None)) for doc in docs]
+        return FullRunDraws(examples, end=RandomState.now())
 
 
 def _rendered(task: Any, docs: Any, sampler: Any, count: int) -> FullRunDraws:

@@ -6,10 +6,11 @@ the task comes first, then what is known of it by name.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.errors import DataError
-from lm_eval_adaptive.host.draws import TASK_CODE, RandomState
+from lm_eval_adaptive.host.draws import draws_left_alone
 from lm_eval_adaptive.host.scoring import KNOWN_RANGES, direction
 
 if TYPE_CHECKING:
@@ -92,14 +93,9 @@ def metrics_of(task: Any) -> dict[str, bool | None]:
 
 
 def _score_once(task: Any) -> None:
-    with TASK_CODE:
-        before = RandomState.now()
-        try:
-            doc = task.task_docs[0]
-            target = task.doc_to_target(doc)
-            text = target[0] if isinstance(target, list) and target else target
-            task.process_results(doc, [str(text)])
-        except Exception:  # noqa: BLE001, S110  any task's code; the run itself will say what is wrong
-            pass
-        finally:
-            before.restore()
+    # Any task's code may fail here; the run itself will say what is wrong.
+    with draws_left_alone(), contextlib.suppress(Exception):
+        doc = task.task_docs[0]
+        target = task.doc_to_target(doc)
+        text = target[0] if isinstance(target, list) and target else target
+        task.process_results(doc, [str(text)])

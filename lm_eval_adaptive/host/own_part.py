@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.host.columns import is_code
-from lm_eval_adaptive.host.draws import TASK_CODE, RandomState
+from lm_eval_adaptive.host.draws import draws_left_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,13 +64,9 @@ def logged_part(template: str | None, doc: Mapping[str, Any], prompt: str) -> st
 def live_parts(task: Any, docs: Any, doc_ids: Iterable[int]) -> dict[int, str]:
     """The same of a live task's documents, without those whose part is not a text."""
     found = {}
-    with TASK_CODE:
-        before = RandomState.now()
-        try:
-            for doc_id in doc_ids:
-                part = task.doc_to_text(docs[doc_id])
-                if isinstance(part, str | int):
-                    found[doc_id] = hash_of(str(part).strip())
-        finally:
-            before.restore()
+    with draws_left_alone():
+        for doc_id in doc_ids:
+            part = task.doc_to_text(docs[doc_id])
+            if isinstance(part, str | int):
+                found[doc_id] = hash_of(str(part).strip())
     return found

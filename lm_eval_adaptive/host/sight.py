@@ -1,7 +1,8 @@
 """What a model sees of a document and what it is held against, as one hash.
 
 This module owns the identity of documents whose task is code that hands them on whole, so that
-nobody can tell which columns it reads; it imports the core's hash of contents alone. What stands
+nobody can tell which columns it reads; it imports the core's hash of contents and
+the guard of tasks' draws. What stands
 around a document's own part of the prompt (instructions, fixed examples, a chat template) is the
 same for all documents of a run and differs between runs: whatever all prompts of a run begin and
 end with is left out.
@@ -10,66 +11,66 @@ end with is left out.
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.core.identity import content_hash
-from lm_eval_adaptive.host.draws import TASK_CODE, RandomState
+from lm_eval_adaptive.host.draws import draws_left_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
-def sights(prompts: Sequence[str], targets: Sequence[object]) -> tuple[str, ...]:
+def sights(seen: Callable[[], Iterable[tuple[str, object]]]) -> tuple[str, ...]:
     r"""Hash of what sets each document apart in its prompt, and of its target.
 
     Args:
-        prompts: The prompts of one run, or the documents' own parts of them; as text or as the JSON
-            of a chat.
-        targets: What each answer is held against, of the same length.
+        seen: Gives the prompt, or the document's own part of it, as text or as the JSON of a chat,
+            and the target of each document of one run. It is called twice, so that a log of any
+            length can be read again in place of being held.
 
     Returns:
         64 hexadecimal digits each, "" where a prompt holds nothing of its own.
 
-    >>> one = sights(["Q: a?\nA:", "Q: b?\nA:"], ["x", "y"])
-    >>> one == sights(["Hi. Q: a?\nA: <bot>", "Hi. Q: b?\nA: <bot>"], ["x", "y"])
+    >>> one = sights(lambda: [("Q: a?\nA:", "x"), ("Q: b?\nA:", "y")])
+    >>> one == sights(lambda: [("Hi. Q: a?\nA: <bot>", "x"), ("Hi. Q: b?\nA: <bot>", "y")])
     True
     """
-    texts = [_last_turn(prompt) for prompt in prompts]
-    start = _common(texts)
-    rest = [text[start:] for text in texts]
-    end = _common([text[::-1] for text in rest])
-    own = [text[: len(text) - end].strip() for text in rest]
+    head = tail = None
+    shortest = 0
+    for prompt, _ in seen():
+        text = _last_turn(prompt)
+        if head is None or tail is None:
+            head, tail, shortest = text, text[::-1], len(text)
+        else:
+            head, tail = _common(head, text), _common(tail, text[::-1])
+            shortest = min(shortest, len(text))
+    start = len(head or "")
+    end = min(len(tail or ""), shortest - start)
+
+    def own(prompt: str) -> str:
+        text = _last_turn(prompt)
+        return text[start : len(text) - end].strip()
+
     return tuple(
         content_hash({"prompt": part, "target": _plain(target)}) if part else ""
-        for part, target in zip(own, targets, strict=True)
+        for prompt, target in seen()
+        for part in [own(prompt)]
     )
 
 
 def live_sights(task: Any, docs: Sequence[Any]) -> tuple[str, ...]:
     """The same of a live task's documents, "" for all where a part is no text."""
-    prompts: list[str] = []
-    targets: list[object] = []
-    with TASK_CODE:
-        before = RandomState.now()
-        try:
-            for doc in docs:
-                part = task.doc_to_text(doc)
-                if not isinstance(part, str):
-                    return ("",) * len(docs)
-                prompts.append(part)
-                targets.append(task.doc_to_target(doc))
-        finally:
-            before.restore()
-    return sights(prompts, targets)
+    with draws_left_alone():
+        found = [(task.doc_to_text(doc), task.doc_to_target(doc)) for doc in docs]
+    if not all(isinstance(part, str) for part, _ in found):
+        return ("",) * len(docs)
+    return sights(lambda: found)
 
 
-def _common(texts: Sequence[str]) -> int:
-    """How many characters all texts begin with: as many as the least and the greatest share."""
-    if not texts:
-        return 0
-    first, last = min(texts), max(texts)
-    pairs = enumerate(zip(first, last, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), len(first))
+def _common(one: str, other: str) -> str:
+    """What both texts begin with."""
+    return os.path.commonprefix([one, other])  # noqa: RUF071  of texts, not of paths
 
 
 def _last_turn(prompt: str) -> str:

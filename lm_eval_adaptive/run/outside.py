@@ -1,8 +1,8 @@
-"""Scores outside the metric's range: when they are too many to be clipped in silence.
+"""Scores that make a ranking worthless: too many outside the metric's range, or none at all.
 
-This module owns the share that is taken for rounding and odd answers, and the refusal beyond it; it
-imports the contest. A range that is wrong makes every number of a ranking wrong, so the run stops
-asking; its journal keeps what was answered.
+This module owns when such a run stops asking; it imports the contest. A range that is wrong makes
+every number of a ranking wrong, and of a metric that never comes nothing is decided; the journal
+keeps what was answered.
 """
 
 from __future__ import annotations
@@ -77,16 +77,13 @@ def refuse_a_metric_that_never_comes(contest: Contest, *, over: bool) -> None:
         TaskError: It is in none.
     """
     for terms in (view.terms for view in contest.views):
-        held = [
-            (answer.doc_id, answer.metrics[terms.filter])
-            for answer in contest.answers
-            if terms.filter in answer.metrics
-        ]
-        if not held or any(terms.metric in metrics for _, metrics in held):
+        # An early answer has it in nearly every run, and no other is looked at then.
+        if any(terms.metric in answer.metrics.get(terms.filter, ()) for answer in contest.answers):
             continue
-        asked = len({doc_id for doc_id, _ in held})
-        if asked >= _ENOUGH_WITHOUT or over:
-            given = sorted({name for _, metrics in held for name in metrics})
+        held = [answer for answer in contest.answers if terms.filter in answer.metrics]
+        asked = len({answer.doc_id for answer in held})
+        if asked >= _ENOUGH_WITHOUT or (over and asked):
+            given = sorted({name for answer in held for name in answer.metrics[terms.filter]})
             raise TaskError(
                 f"task {contest.task} lists the metric {terms.metric} and gave it for none of the "
                 f"{asked} documents asked; it gave {', '.join(given) or 'none'}: rank by one of "

@@ -20,10 +20,11 @@ def tell_prompt_differences(docs: TaskDocs, view: View, candidates: Sequence[Can
     bank = view.terms.bank
     if bank is None:
         return
-    there = {item: doc for doc, item in view.item_of.items() if any(bank.part_hash)}
-    wanted = {item: doc for item, doc in there.items() if bank.part_hash[item]}
+    # Banks without any such part hold no column of them.
+    then = dict(enumerate(bank.part_hash))
+    wanted = {item: doc for doc, item in view.item_of.items() if then.get(item)}
     own = live_parts(docs.task, docs.docs, wanted.values())
-    parts = {item: (bank.part_hash[item], own[doc]) for item, doc in wanted.items() if doc in own}
+    parts = {item: (then[item], own[doc]) for item, doc in wanted.items() if doc in own}
     models = {each.name: prompts_of(docs, each.prompt) for each in candidates}
     names, told = prompt_differences(bank, docs.num_fewshot, models, parts)
     view.unlike = tuple(names)

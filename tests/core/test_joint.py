@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
+from lm_eval_adaptive.core.batches import STUDENT_DF, asked_alike
+from lm_eval_adaptive.core.full_scores import full_scores
 from lm_eval_adaptive.core.joint import (
     FIRST_VARIANCE,
     PASSES,
-    STUDENT_DF,
     THETA_BOUND,
     THETA_STEP,
-    Prospects,
-    asked_alike,
-    full_scores,
     latent_posterior,
     misfit,
 )
+from lm_eval_adaptive.core.prospects import Prospects
 from lm_eval_adaptive.core.views import FACTOR_SD, OFFSET_COMMON, THETA_SD, View
 from tests.core.helpers import quick
 
@@ -31,7 +30,7 @@ NONE = np.nan
 @pytest.fixture
 def normal_errors(monkeypatch):
     """Answers' errors are normal in place of Student t, so that all is jointly Gaussian."""
-    monkeypatch.setattr("lm_eval_adaptive.core.joint.STUDENT_DF", 1e12)
+    monkeypatch.setattr("lm_eval_adaptive.core.batches.STUDENT_DF", 1e12)
 
 
 def some_view(rng, n=14, k=2, *, logistic=False, uncertain=True, common=True):
@@ -189,8 +188,8 @@ def item_by_item(view, responses):
 @pytest.mark.parametrize("logistic", [True, False])
 @pytest.mark.parametrize("pattern", ["nested", "scattered", "few"])
 def test_sums_over_items_asked_alike_equal_every_item_by_itself(logistic, pattern, monkeypatch):
-    monkeypatch.setattr("lm_eval_adaptive.core.joint.WASTED_CELLS", 60)
-    monkeypatch.setattr("lm_eval_adaptive.core.joint.BLOCK", 4)
+    monkeypatch.setattr("lm_eval_adaptive.core.batches.WASTED_CELLS", 60)
+    monkeypatch.setattr("lm_eval_adaptive.core.batches.BLOCK", 4)
     rng = np.random.default_rng(5)
     view = some_view(rng, n=30, k=2, logistic=logistic).with_offsets()
     m = 3 if pattern == "few" else 11
@@ -342,7 +341,7 @@ def test_an_answer_that_surprises_pulls_less_than_its_distance(logistic, monkeyp
     odd[0, np.argmin(usual[0])] = 1.0
     moved = {}
     for df in (8.0, 1e12):
-        monkeypatch.setattr("lm_eval_adaptive.core.joint.STUDENT_DF", df)
+        monkeypatch.setattr("lm_eval_adaptive.core.batches.STUDENT_DF", df)
         found = [latent_posterior(view, scores).mean[0, 0] for scores in (usual, odd)]
         moved[df] = found[1] - found[0]
     assert 0.0 < moved[8.0] < 0.6 * moved[1e12]

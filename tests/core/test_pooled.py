@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_adaptive.core.joint import full_scores, latent_posterior
+from lm_eval_adaptive.core.full_scores import full_scores
+from lm_eval_adaptive.core.joint import latent_posterior
 from lm_eval_adaptive.core.levels import levels_by_regression
 from lm_eval_adaptive.core.pooled import LEVEL_WEIGHT, PLAIN_SD, from_plain_means, pool
 from lm_eval_adaptive.core.views import View

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate, refit
 from lm_eval_adaptive.core.crossvalidation import cross_validated_correction
-from lm_eval_adaptive.core.joint import full_scores
+from lm_eval_adaptive.core.full_scores import full_scores
 from lm_eval_adaptive.core.levels import levels_by_regression
 from lm_eval_adaptive.core.pooled import from_plain_means
 from lm_eval_adaptive.core.procedure import Procedure

@@ -12,8 +12,8 @@ from scipy.stats import chi2
 
 from lm_eval_adaptive.core import sampler as sampler_module
 from lm_eval_adaptive.core.build import refit
-from lm_eval_adaptive.core.joint import Prospects
 from lm_eval_adaptive.core.procedure import Procedure
+from lm_eval_adaptive.core.prospects import Prospects
 from lm_eval_adaptive.core.robust import RobustPosterior
 from lm_eval_adaptive.core.rules import ProcedureConfig
 from lm_eval_adaptive.core.sampler import (

@@ -155,14 +155,20 @@ def test_edited_moved_and_repeated_documents_are_counted(logged, tmp_path):
 
 def test_sights_leave_out_what_stands_around_a_document():
     own = ("Q: one?\nA:", "Q: two?\nA:", "Q: three?\nA:")
-    plain = sights(own, (1, 2, 3))
+
+    def of(prompts, targets):
+        return sights(lambda: zip(prompts, targets, strict=True))
+
+    plain = of(own, (1, 2, 3))
     around = [f"Be brief.\n\nQ: zero?\nA: 0\n\n{part}" for part in own]
     chats = [json.dumps([{"role": "user", "content": f"Hi!\n{part}"}]) for part in own]
-    assert sights(around, ("1", "2", "3")) == sights(chats, (1, 2, 3)) == plain
+    assert of(around, ("1", "2", "3")) == of(chats, (1, 2, 3)) == plain
     assert len(set(plain)) == 3
-    assert sights(own, (1, 2, 4))[:2] == plain[:2]
-    assert sights(own, (1, 2, 4))[2] != plain[2]
-    assert sights(["the same", "the same"], (1, 2)) == ("", "")
+    assert of(own, (1, 2, 4))[:2] == plain[:2]
+    assert of(own, (1, 2, 4))[2] != plain[2]
+    assert of(["the same", "the same"], (1, 2)) == ("", "")
+    assert len(set(of(["aa", "aaa", "aaaa"], (1, 1, 1)))) == 3  # what is shared overlaps
+    assert of([], []) == ()
 
 
 def test_banks_named_by_all_columns_stay_readable(logged, tmp_path):

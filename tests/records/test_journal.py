@@ -185,3 +185,12 @@ def test_lines_that_only_pythons_reader_takes_are_read(tmp_path):
     first, second = read_journal(path).records
     assert first.resps == ("\ud83d",)
     assert str(second.metrics["none"]["rougeL"]) == "nan"
+
+
+def test_an_answer_of_10_mb_is_read_back_equal(tmp_path):
+    said = "wört \x00\ud83d " * 1_250_000
+    with Journal(tmp_path / NAME) as journal:
+        journal.write(Header(config=HEAD, command=()))
+        journal.write(answer(resps=(said,)))
+    (record,) = read_journal(tmp_path / NAME).records
+    assert record.resps == (said,)
