@@ -20,7 +20,7 @@ import random
 import re
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -282,7 +282,9 @@ class _Tries:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._tries = self._broken = 0
+        self._tries = 0
+        # An answer without content is worth another try whatever went wrong on the way before.
+        self._faults: Counter[Kind] = Counter()
         self._since: float | None = None
 
     def pause_after(self, fault: Fault) -> float | None:
@@ -297,9 +299,10 @@ class _Tries:
             own = now + wait - self._since <= patience.limit
             return wait if session.away(fault, wait) and own else None
         session.alive()
-        self._broken += 1
+        self._faults[fault.kind] += 1
         most = {"refused": 1, "empty": patience.empty_attempts}.get(fault.kind, patience.attempts)
-        return None if self._broken >= most else wait
+        enough = self._faults[fault.kind] >= most or self._faults.total() >= patience.attempts
+        return None if enough else wait
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,24 @@ def test_null_content_is_asked_again_alone_and_is_no_empty_answer(toy_bank, tmp_
     assert server.requests == 7, "only the document without an answer is asked again"
 
 
+@pytest.mark.parametrize("first", ["drop", "500"])
+def test_what_went_wrong_on_the_way_takes_no_try_of_an_answer_without_content(
+    toy_bank, tmp_path, monkeypatch, first
+):
+    faults = {1: first, 2: "null"}
+    server = Faulty(lambda number: faults.get(number, ""))
+    with server as url:
+        found = simple_evaluate(
+            models(url, shares=(0.6,), num_concurrent=1),
+            [toy.TASK],
+            AdaptiveConfig(bank=toy_bank, items_per_model=6, min_items=6, round_size=3),
+            output_path=str(tmp_path),
+        )
+    assert all(each["score"] is not None for each in found["ranking"][toy.TASK]["trace"])
+    assert server.seen[1] == server.seen[2] == server.seen[3], "one document met both"
+    assert server.requests == 8
+
+
 def test_a_server_that_stays_down_is_set_aside_with_its_reason(toy_bank, tmp_path, monkeypatch):
     with Faulty(lambda number: "") as good, Faulty(lambda number: "500") as bad:
         entries = [*models(good, shares=(0.4, 0.8)), *models(bad, shares=(0.6,))]
