@@ -25,7 +25,7 @@ from lm_eval_adaptive.run.costs import expected_costs, item_costs
 from lm_eval_adaptive.run.recipe import recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +41,7 @@ def open_contest(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
+    hashes: Collection[str] | None = None,
 ) -> Contest:
     """The contest of some models on a task.
 
@@ -52,6 +53,7 @@ def open_contest(
         specs: The models, sorted by name.
         batch: Items the back ends answer in about the time of one.
         seed: Seed of the random sampler.
+        hashes: Where the run is resumed, hashes of the banks it began with.
 
     Raises:
         BankError: There is no bank, or it is of another task, metric or filter, or the banks of
@@ -62,7 +64,7 @@ def open_contest(
     options = [adaptive]
     if len(adaptive.metrics) > 1:
         options = [replace(adaptive, metric=metric) for metric in adaptive.metrics]
-    views = [_view(docs, each, specs, batch, seed) for each in options]
+    views = [_view(docs, each, specs, batch, seed, hashes) for each in options]
     if len(views) > 1:
         shared = set.intersection(*(set(view.item_of) for view in views))
         if not shared:
@@ -81,11 +83,12 @@ def _view(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
+    hashes: Collection[str] | None,
 ) -> View:
     """The contest by one metric."""
     if is_cold(docs, adaptive):
         return _view_without_bank(docs, adaptive, specs, batch, seed)
-    return _view_of_bank(docs, adaptive, specs, batch, seed)
+    return _view_of_bank(docs, adaptive, specs, batch, seed, hashes)
 
 
 def _view_of_bank(
@@ -94,8 +97,9 @@ def _view_of_bank(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
+    hashes: Collection[str] | None,
 ) -> View:
-    bank = _bank_of(docs, adaptive)
+    bank, found = _bank_of(docs, adaptive, hashes)
     info, own = bank.info, tuple(spec.name for spec in specs)
     where, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
     _check_asked(bank, where)
@@ -125,7 +129,7 @@ def _view_of_bank(
             "documents, or --bank none, ranks by the whole task"
         )
     doc_ids = np.array([-1 if each is None else each for each in where])
-    return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
+    return _signed(docs, specs, terms, procedure, doc_ids, [*found, *notices, *told])
 
 
 def _view_without_bank(
@@ -200,14 +204,17 @@ def _signed(
     )
 
 
-def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
-    """The task's bank, as it is to be used.
+def _bank_of(
+    docs: TaskDocs, adaptive: AdaptiveConfig, hashes: Collection[str] | None
+) -> tuple[ItemBank, tuple[str, ...]]:
+    """The task's bank, as it is to be used, and which it is where nobody named it.
 
     Raises:
         BankError: There is none, or it is of another task, version, metric or filter.
     """
     metric = next(iter(adaptive.metrics), None)
-    bank = refit(find_bank(docs, adaptive.bank_for(docs.name), metric), adaptive.response_model)
+    taken = find_bank(docs, adaptive.bank_for(docs.name), metric, hashes)
+    bank = refit(taken.bank, adaptive.response_model)
     info, where = bank.info, bank.path
     if info.task != docs.name:
         raise BankError(
@@ -228,7 +235,7 @@ def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
             f"version {docs.version}; recalibrate it, or use the version of the task it was made "
             "for"
         )
-    return bank
+    return bank, taken.notices
 
 
 def _check_metric(bank: ItemBank, asked: str) -> None:
