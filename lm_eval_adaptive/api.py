@@ -88,7 +88,8 @@ def simple_evaluate(
 
     Returns:
         ``{"results": {task: {model: harness results}}, "ranking": {task: ranking document},
-        "files": {task: [paths]}, "output_path": path, "summary": over several tasks, else None}``.
+        "files": {task: [paths]}, "output_path": path, "summary": over several tasks, else None,
+        "grown": what became of the store's banks, a line each}``.
 
     Raises:
         AdaptiveError: As the command line, with the same texts.
@@ -115,6 +116,7 @@ def simple_evaluate(
         "files": {name: each.files for name, each in outcome.tasks.items()},
         "output_path": outcome.output_path,
         "summary": None if outcome.summary is None else outcome.summary.plain(),
+        "grown": list(outcome.grown),
     }
 
 
@@ -190,7 +192,24 @@ def perform(run: AdaptiveRun) -> RunOutcome:
     with quiet_harness(), run.saying_how_to_go_on(run.output_path / NAME):
         outcome = replace(outcome, report=_page(run.output_path))
         track(run.settings, outcome)
-    return outcome
+    return replace(outcome, grown=_grown(run))
+
+
+def _grown(run: AdaptiveRun) -> tuple[str, ...]:
+    """What became of the store's banks; a store that cannot be used must not cost a run."""
+    from lm_eval_adaptive.banks.grow import grow_from
+    from lm_eval_adaptive.banks.store import Store
+
+    asked = run.adaptive.grow
+    try:
+        store = Store()
+        if asked or (asked is None and store.grows):
+            return tuple(grow_from(run.output_path, store))
+    except (AdaptiveError, OSError) as error:
+        return (
+            f"nothing grew: {error}; repeat it with `lm-eval-adaptive bank grow {run.output_path}`",
+        )
+    return ()
 
 
 def _page(folder: Path) -> Path | None:

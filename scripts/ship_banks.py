@@ -4,10 +4,10 @@
     python scripts/ship_banks.py --only gsm8k       # some of them
     python scripts/ship_banks.py --anew             # all, made again
 
-Scores come from ``../shared/bank_sources`` and ``../shared/lm_eval_logs`` (``--sources``, ``--logs``),
-documents from ``../shared/datasets`` (``--documents``), read through the harness's own tasks; of
-these only hashes enter a bank. Interrupted, it goes on: a bank whose sources have the hashes that
-the index names is not made again.
+Scores come from ``../shared/bank_sources`` and ``../shared/lm_eval_logs`` (others by ``--sources``
+and ``--logs``), documents from ``../shared/datasets`` (``--documents``), read through the harness's
+own tasks; of these only hashes enter a bank. Interrupted, it goes on: a bank whose sources have the
+hashes that it names is not made again.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ RECIPES = (
         "socialfoundations/benchmark-prediction @ 2e98c82 (Open LLM Leaderboard v2)",
         "MIT",
         "by the order of columns, inferred: an 8-rank interleave whose item means correlate .80 "
-        "with another source's, any other interleave at most .09; hashes equal a real harness log's "
-        "in 5 of 5 documents",
+        "with another source's, any other interleave at most .09; hashes equal those of a real "
+        "harness log in 5 of 5 documents",
         num_fewshot=0,
     ),
     Recipe(
@@ -187,7 +187,7 @@ def local_task(recipe: Recipe, documents: Path, folder: Path) -> TaskDocs:
         or f'\ntask: "{name}"\n' in f"\n{path.read_text(encoding='utf-8')}\n"
     )
     file = str((documents / "harness_docs" / f"{recipe.documents}.jsonl.gz").resolve())
-    splits = {split: file for split in ("train", "test", "validation")}
+    splits = dict.fromkeys(("train", "test", "validation"), file)
     plain = {
         "include": str(own),
         "task": name,

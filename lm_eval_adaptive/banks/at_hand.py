@@ -62,6 +62,25 @@ class Taken:
     notices: tuple[str, ...]
 
 
+def is_plain_name(text: str) -> bool:
+    """Whether a text may be the name of a bank, not the path of a file.
+
+    >>> is_plain_name("gsm8k"), is_plain_name("banks/gsm8k"), is_plain_name("x.bank.parquet")
+    (True, False, False)
+    """
+    return bool(text) and not text.endswith(".parquet") and "/" not in text and "\\" not in text
+
+
+def path_of(name: str) -> Path | None:
+    """The file of a bank by its name: the store's, else the package's; None where there is none."""
+    store = Store()
+    stored, _ = store.entries()
+    for each in stored:
+        if each.name == name:
+            return store.path(each)
+    return next((each.path for each in shipped_banks() if each.name == name), None)
+
+
 def offers(task: str) -> tuple[list[Offer], list[str]]:
     """Banks for a task by name: those of the store first, in each place the newest by models first.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.banks.at_hand import Taken, bank_at_hand
+from lm_eval_adaptive.banks.at_hand import Taken, bank_at_hand, is_plain_name, path_of
 from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError
@@ -94,9 +94,14 @@ def find_bank(
 
 
 def load_bank(name: str | Path) -> ItemBank:
-    """A bank by its file, or by its address on the hub.
+    """A bank by its file, its address on the hub, or its name in the store or the package.
 
     Raises:
         BankError: It cannot be had or read.
     """
-    return ItemBank.load(fetch_bank(name) if is_hub_address(name) else Path(name))
+    if is_hub_address(name):
+        return ItemBank.load(fetch_bank(name))
+    path = Path(name)
+    if not path.exists() and is_plain_name(str(name)):
+        path = path_of(str(name)) or path
+    return ItemBank.load(path)

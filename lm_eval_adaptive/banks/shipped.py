@@ -84,8 +84,7 @@ def read_index(path: Path) -> tuple[ShippedBank, ...]:
     try:
         fields = Fields(json.loads(path.read_text(encoding="utf-8")))
         schema = fields.integer("schema")
-        if schema > SCHEMA:
-            raise DataError(f"schema {schema}, this version reads {SCHEMA}")
+        _refuse_newer(schema)
         return tuple(
             ShippedBank(
                 name=each.text("name"),
@@ -109,6 +108,11 @@ def read_index(path: Path) -> tuple[ShippedBank, ...]:
             f"the index of shipped banks, {path}, cannot be read ({error}); install "
             "lm-eval-adaptive anew, or name a bank with --bank"
         ) from error
+
+
+def _refuse_newer(schema: int) -> None:
+    if schema > SCHEMA:
+        raise DataError(f"schema {schema}, this version reads {SCHEMA}")
 
 
 def write_index(banks: list[ShippedBank], path: Path) -> None:

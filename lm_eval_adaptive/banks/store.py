@@ -172,8 +172,8 @@ class Store:
         with self.writing():
             if (self.banks / f"{name}{ENDING}").exists() and not overwrite:
                 raise UsageError(
-                    f"the store {self.folder} has a bank {name} already; add --overwrite to "
-                    "replace it, or give another --name"
+                    f"the store {self.folder} has a bank {name} already; add --overwrite, or "
+                    "give another --name"
                 )
             return self.put(bank, name)
 
@@ -262,7 +262,7 @@ class Store:
             if isinstance(schema, int) and schema > SCHEMA:
                 raise UsageError(
                     f"the store {self.folder} is of schema {schema}, this version reads {SCHEMA}; "
-                    f"update lm-eval-adaptive, or set {HOME} to another folder"
+                    f"use a newer lm-eval-adaptive, or name another folder in {HOME}"
                 )
             return msgspec.json.decode(data, type=_Index).banks
         except (OSError, msgspec.DecodeError, AttributeError):

@@ -179,9 +179,20 @@ def _add_measure(own: argparse._ArgumentGroup) -> None:
         action="append",
         default=quiet,
         metavar="<path>|<task>[:<metric>]=<path>",
-        help="Bank to use, a file or hf://org/dataset/path@revision#sha256; default: the one the "
-        "task's metadata.adaptive.bank names. none ranks without any calibration: all models are "
+        help="Bank to use: a file, hf://org/dataset/path@revision#sha256, a name of `bank list`; "
+        "default: the one the task's metadata.adaptive.bank names, else one of the store or the "
+        "package that has the task's documents. none ranks without any calibration: all models are "
         "asked the same documents, and paired differences decide",
+    )
+    own.add_argument(
+        "--grow",
+        action="store_true",
+        default=quiet,
+        help="Afterwards, let this run's models enter the store's bank of the task, made from "
+        "nothing if need be; `bank grow on` does so after every run",
+    )
+    own.add_argument(
+        "--no_grow", dest="grow", action="store_false", default=quiet, help="Not this time"
     )
     own.add_argument(
         "--range",

@@ -45,18 +45,22 @@ def extend(
     matrix: ScoreMatrix,
     *,
     clip: bool = False,
+    again: bool = False,
+    widen: bool = False,
     notices: Sequence[str] = (),
     provenance: Provenance | None = None,
 ) -> ItemBank:
     """The bank with further models, refitted.
 
-    Range, metric, response model and items stay those of the bank.
+    Range, metric and response model stay those of the bank, and items unless ``widen``.
 
     Args:
         bank: The bank.
         matrix: Raw scores of the new models, by the bank's ``content_hash``; NaN where not asked.
         clip: Clip scores outside the bank's range and count them, instead of refusing. Where the
             bank's range was observed in its own scores, they are clipped anyway.
+        again: Whether models that are in the bank take the place of what it has of them.
+        widen: Whether documents that are not in the bank join it.
         notices: Lines to keep with the bank.
         provenance: Where the new scores come from; replaces the bank's own.
 
@@ -70,13 +74,13 @@ def extend(
     """
     known = {model.name for model in bank.info.models}
     for name in matrix.models:
-        if name in known:
+        if name in known and not again:
             raise UsageError(
                 f"{name} is in bank {bank.path or bank.info.task} already; leave it out with "
                 "--exclude_model, or recalibrate from all logs to replace it"
             )
     notes = [*bank.info.notices, *notices]
-    raw = _by_item(bank, matrix, notes)
+    raw, further = _by_item(bank, matrix, notes, widen=widen)
     scale = bank.info.scale
     outside = np.isfinite(raw) & scale.outside(raw)
     if outside.any():
@@ -94,12 +98,21 @@ def extend(
             f"[{scale.lo:g}, {scale.hi:g}]"
         )
     added = scale.to_score(raw)
-    scores = np.concatenate([bank.scores, added])
-    levels = np.concatenate([_old_levels(bank), _estimated(bank, added)])
+    estimated = _estimated(bank, added[:, : len(bank)])
+    stay = np.array([model.name not in matrix.models for model in bank.info.models])
+    old_scores = bank.scores[stay]
+    if further:
+        bank = _widened(bank, matrix, further)
+        old_scores = np.pad(old_scores, [(0, 0), (0, len(further))], constant_values=np.nan)
+    scores = np.concatenate([old_scores, added])
+    levels = np.concatenate([_old_levels(bank)[stay], estimated])
     given = levels if np.isfinite(levels).any() else None
     fit = calibrate_items(scores, bank.info.response_model, given)
-    names = [*(model.name for model in bank.info.models), *matrix.models]
-    partial = int(np.isfinite(levels[len(bank.scores) :]).sum())
+    staying = [model.name for model in bank.info.models if model.name not in matrix.models]
+    names = [*staying, *matrix.models]
+    partial = int(np.isfinite(estimated).sum())
+    if not stay.all():
+        notes.append(f"{int((~stay).sum())} model(s) came again and replaced themselves")
     notes.append(
         f"added {len(matrix.models)} model(s), {partial} of them with the scores of a test that "
         "chose their items"
@@ -137,25 +150,66 @@ def extend(
     )
 
 
-def _by_item(bank: ItemBank, matrix: ScoreMatrix, notes: list[str]) -> FloatArray:
-    """Raw scores of the new models in the order of the bank's items."""
+def _by_item(
+    bank: ItemBank, matrix: ScoreMatrix, notes: list[str], *, widen: bool
+) -> tuple[FloatArray, list[int]]:
+    """Raw scores of the new models in the order of the bank's items, then of those that join it.
+
+    Returns:
+        The scores, and the columns of the matrix that join.
+    """
     place = {name: item for item, name in enumerate(bank.content_hash)}
     columns = np.array([place.get(name, -1) for name in matrix.items], dtype=np.intp)
     unknown = int((columns < 0).sum())
-    if unknown > MAX_UNKNOWN * len(columns):
+    further = np.flatnonzero(columns < 0).tolist() if widen else []
+    if unknown > MAX_UNKNOWN * len(columns) and not widen:
         raise DataError(
             f"{unknown} of the {len(columns)} documents of the new runs are not in bank "
             f"{bank.path or bank.info.task}: the documents were edited, or the runs are of another "
             "dataset or split; recalibrate from logs on one version of the data"
         )
     if unknown:
-        notes.append(f"left out {unknown} document(s) that are not in the bank")
+        became = "joined the bank" if widen else "that are not in the bank"
+        notes.append(f"{'' if widen else 'left out '}{unknown} document(s) {became}")
     raw = np.full((len(matrix.models), len(bank)), np.nan)
     raw[:, columns[columns >= 0]] = matrix.scores[:, columns >= 0]
     for row, name in enumerate(matrix.models):
         if not np.isfinite(raw[row]).any():
             raise DataError(f"{name} has no score on any item of the bank; leave it out")
-    return raw
+    if further:
+        raw = np.concatenate([raw, matrix.scores[:, further]], axis=1)
+    return raw, further
+
+
+def _widened(bank: ItemBank, matrix: ScoreMatrix, columns: list[int]) -> ItemBank:
+    """A bank whose rows are told of further items, whose parameters are still to be fitted.
+
+    Scores stay as they are; models that were tested in full on the former items count as tested in
+    part, their levels being what they had there.
+    """
+    attributes = matrix.item_attributes or {}
+    count = len(columns)
+
+    def texts(old: tuple[str, ...], name: str) -> tuple[str, ...]:
+        own = attributes[name][columns].tolist() if name in attributes else [""] * count
+        return (*(old or ("",) * len(bank)), *map(str, own))
+
+    def numbers(old: FloatArray, name: str) -> FloatArray:
+        own = attributes[name][columns] if name in attributes else np.full(count, np.nan)
+        return np.concatenate([old, np.asarray(own, dtype=np.float64)])
+
+    doc_ids = numbers(bank.doc_id.astype(np.float64), "doc_id")
+    return replace(
+        bank,
+        content_hash=(*bank.content_hash, *(matrix.items[column] for column in columns)),
+        doc_id=np.nan_to_num(doc_ids, nan=-1.0).astype(np.int_),
+        doc_hash=texts(bank.doc_hash, "doc_hash"),
+        prompt_hash=texts(bank.prompt_hash, "prompt_hash"),
+        part_hash=texts(bank.part_hash, "part_hash"),
+        sight_hash=texts(bank.sight_hash, "sight_hash"),
+        input_tokens=numbers(bank.input_tokens, "input_tokens"),
+        output_tokens=numbers(bank.output_tokens, "output_tokens"),
+    )
 
 
 def _old_levels(bank: ItemBank) -> FloatArray:

@@ -262,6 +262,8 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
         trace: Every answer, in order.
         score_of: What scores are of, where it is less than the task: "the 100 documents in the
             bank"; a file has it only then.
+        doubts: What speaks against the bank: ``alarm`` where the models do not bear it out, and
+            settings in which prompts differ from its own; a file has it only then.
     """
 
     metric: str
@@ -282,6 +284,7 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
     score_of: str = ""
+    doubts: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """The ranking as JSON holds it."""
@@ -348,14 +351,16 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
 
 
 def _without_whole(found: dict[str, Any]) -> dict[str, Any]:
-    """Scores that are of the whole task need no word."""
-    return {key: value for key, value in found.items() if key != "score_of" or value}
+    """Scores of the whole task need no word, nor does a bank that nothing speaks against."""
+    rare = ("score_of", "doubts")
+    return {key: value for key, value in found.items() if key not in rare or value}
 
 
 _DOCUMENT_KEYS = (
     "schema", "task", "metric", "filter", "score_of", "higher_is_better", "bank", "config",
     "signature", "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total",
-    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
+    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "doubts",
+    "trace",
 )  # fmt: skip
 
 

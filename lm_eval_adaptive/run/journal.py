@@ -165,9 +165,7 @@ def banks_begun_with(folder: Path | None) -> dict[str, frozenset[str]]:
         return {}
     return {
         task: frozenset(
-            each.bank_sha256
-            for each in (head, *head.further.values())
-            if each.bank_sha256 != NO_BANK
+            {head.bank_sha256, *(each.bank_sha256 for each in head.further.values())} - {NO_BANK}
         )
         for task, head in read_header(folder / NAME).config.tasks.items()
     }

@@ -137,6 +137,12 @@ def _guessed_costs(contest: Contest) -> list[str]:
     return [f"{', '.join(guessed)}: no tokenizer to count with, costs are by characters / 4"]
 
 
+def doubts(view: View) -> tuple[str, ...]:
+    """What speaks against the bank: its alarm, and settings in which prompts differ."""
+    told = view.procedure.estimate(view.state).agreement
+    return (*(["alarm"] if told is not None and told.alarm else []), *view.unlike)
+
+
 def _doubt(view: View) -> list[str]:
     """The alarm of a bank that the models' own answers do not bear out, in one line."""
     told = view.procedure.estimate(view.state).agreement
