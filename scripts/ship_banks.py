@@ -230,6 +230,8 @@ def from_scores(recipe: Recipe, args: argparse.Namespace) -> ItemBank:
         filter=recipe.filters[0] if recipe.filters else "none",
         score_range=recipe.score_range,
         clip=recipe.clip,
+        # Only this model's runs test whether a bank of another prompt holds.
+        response_model="robust-2pl" if recipe.prompt else "auto",
         num_fewshot=recipe.num_fewshot,
         notices=[recipe.prompt] if recipe.prompt else [],
         licence=f"{recipe.source}: {recipe.licence}",

@@ -86,7 +86,9 @@ def list_banks(namespace: argparse.Namespace) -> int:
     asked = {each.strip() for each in namespace.tasks.split(",") if each.strip()}
     store = Store()
     stored, broken = store.entries()
-    table = Table("name", "where", "tasks", "metric", "models", "documents", "date", box=None)
+    table = Table(box=None)
+    for heading in ("name", "where", "tasks", "metric", "models", "documents", "date"):
+        table.add_column(heading, overflow="fold")
     rows: list[tuple[str, str, tuple[str, ...], str, int, int, str]] = [
         (each.name, "store", (each.task,), f"{each.metric},{each.filter}", each.n_models,
          each.n_docs, each.date)
