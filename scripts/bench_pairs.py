@@ -185,6 +185,7 @@ def main() -> int:
     parser.add_argument("--scores", type=Path, default=ROOT.parent / "shared" / "scores")
     parser.add_argument("--seed", type=int, default=5000)
     parser.add_argument("--partitions", type=int, default=20)
+    parser.add_argument("--calibration", type=int, default=17, help="Most calibration models")
     parser.add_argument("--methods", nargs="+", default=list(METHODS_SHOWN), choices=METHODS)
     parser.add_argument("--regime", nargs="+", default=["random"], metavar="REGIME")
     parser.add_argument("--sources", type=Path, default=ROOT.parent / "shared" / "bank_sources")
@@ -202,7 +203,12 @@ def main() -> int:
         named = (pair.partition(":") for pair in args.only)
         pairs = [(name, metric) for name, _, metric in named]
     matrices = [(name, metric, read_pair(args.scores, name, metric)) for name, metric in pairs]
-    plan = Plan(seed=args.seed, partitions=args.partitions, methods=tuple(args.methods))
+    plan = Plan(
+        seed=args.seed,
+        partitions=args.partitions,
+        methods=tuple(args.methods),
+        calibration=args.calibration,
+    )
     if args.few:
         plan = replace(plan, methods=("default", "random-shared"), lengths=(20,), natural=False)
         for count in (4, 8, 12, 17, 10_000):
