@@ -41,6 +41,9 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("file", metavar="BANK", help=_WHICH)
     check.add_argument("--tasks", required=True, help="Task name or YAML file")
     check.add_argument("--include_path", default=None, help="Folder of external tasks")
+    check.add_argument(
+        "--trust_remote_code", action="store_true", help="Let the task's data run their own code"
+    )
     check.set_defaults(func=check_bank_file)
     add = inner.add_parser("add", help="Put a bank into the store")
     add.add_argument("file", metavar="BANK", help=_WHICH)
@@ -133,6 +136,7 @@ def check_bank_file(namespace: argparse.Namespace) -> int:
     from lm_eval_adaptive.banks.shipped import shipped_banks
     from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
     from lm_eval_adaptive.host.registries import register_all
+    from lm_eval_adaptive.host.remote_code import remote_code_checked
     from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.host.task import TaskDocs, load_task
 
@@ -143,7 +147,8 @@ def check_bank_file(namespace: argparse.Namespace) -> int:
     settings = HarnessSettings(tasks=(namespace.tasks,), include_path=namespace.include_path)
     manager = make_task_manager(settings)
     (name,) = resolve_tasks(manager, settings.tasks)
-    docs = TaskDocs(load_task(manager, name))
+    with remote_code_checked(trusted=namespace.trust_remote_code):
+        docs = TaskDocs(load_task(manager, name))
     serves = next(
         (each.tasks for each in shipped_banks() if each.sha256 == bank.sha256), (bank.info.task,)
     )
