@@ -1,9 +1,9 @@
 """Records of *Every Eval Ever*: results of many programs in one form, read as they are.
 
 This module owns that form (schema 0.3): an aggregate JSON file for each model and evaluation, and
-beside it a ``*_samples.jsonl`` with a row for each sample and metric. It imports the reading of rows
-and knows no task. The package ``every-eval-ever`` writes such files from logs of other programs (its
-converters of inspect_ai and HELM); reading them takes nothing but JSON.
+beside it a ``*_samples.jsonl`` with a row for each sample and metric. It imports the reading of
+rows and knows no task. The package ``every-eval-ever`` writes such files from logs of other
+programs (its converters of inspect_ai and HELM); reading them takes nothing but JSON.
 """
 
 from __future__ import annotations
