@@ -13,6 +13,14 @@ settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_store_of_the_machine(tmp_path_factory):
+    """No test reads or writes the banks that the machine's user keeps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LM_EVAL_ADAPTIVE_HOME", str(tmp_path_factory.mktemp("home") / "store"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def toy_logs(tmp_path_factory):
     """Sample logs of the calibration models, written by lm_eval itself."""

@@ -1,7 +1,8 @@
-"""Which bank a task has: the one the user names, else the one its YAML names.
+"""Which bank a task has: the user's, else its YAML's, else the store's or the package's.
 
-A bank is a file, or an address on the hub (``banks.hub``). The module reads task files through the
-harness's own loader, and loads the bank; whether it fits the run is checked there.
+A bank is a file, an address on the hub (``banks.hub``), or one at hand (``banks.at_hand``). The
+module reads task files through the harness's own loader, and loads the bank; whether it fits the
+run is checked there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_eval_adaptive.banks.at_hand import Circumstances, Taken, bank_at_hand
 from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError
@@ -40,33 +42,54 @@ def named_banks(include_path: Any) -> list[tuple[str, str, Path | str]]:
     return found
 
 
-def find_bank(docs: TaskDocs, given: str | Path | None, metric: str | None) -> ItemBank:
-    """The bank for a task: the user's, else the one its YAML names.
+def find_bank(
+    docs: TaskDocs,
+    given: str | Path | None,
+    metric: str | None,
+    run: Circumstances | None = None,
+) -> Taken:
+    """The bank for a task: the user's, else the one its YAML names, else one at hand.
 
     Args:
         docs: The task's documents.
         given: The bank that the user names, None where he names none.
         metric: The metric that the user ranks by, None for the task's own.
+        run: What the run brings to the choice where nobody names a bank.
 
     Raises:
         BankError: There is none, or it cannot be read.
+        UsageError: The store is of a newer version, or no folder.
     """
     if given is not None:
-        return load_bank(given)
+        return Taken(load_bank(given))
     named = docs.metadata.get("bank")
-    if metric is not None:
-        named = (docs.metadata.get("banks") or {}).get(metric, named)
+    name = None if metric is None else metric.partition(",")[0]
+    if name is not None:
+        named = (docs.metadata.get("banks") or {}).get(name, named)
     if is_hub_address(named):
-        return load_bank(named)
+        return Taken(load_bank(named))
     if named:
         path = Path(str(named))
         source = (docs.task.config.metadata or {}).get("config_source")
         if not path.is_absolute() and source and source != "inline":
             path = Path(source).parent / path
-        return load_bank(path)
+        return Taken(load_bank(path))
+    run = run or Circumstances()
+    taken, told = bank_at_hand(docs, metric, run)
+    if taken is not None:
+        return taken
+    if run.hashes:
+        raise BankError(
+            f"task {docs.name}: the bank that this run began with (sha256 "
+            f"{', '.join(sorted(each[:12] for each in run.hashes))}) is not in the store any more; "
+            "name its file with --bank"
+        )
+    why = f" ({'; '.join(told)})" if told else ""
     raise BankError(
-        f"no bank for task {docs.name}: its YAML names none under metadata.adaptive.bank; make one "
-        f"with `lm-eval-adaptive calibrate --task {docs.name} …` and pass it with --bank"
+        f"no bank for task {docs.name}: its YAML names none under metadata.adaptive.bank, and "
+        f"neither the store nor the package has one for its documents{why}; make one with "
+        f"`lm-eval-adaptive calibrate --task {docs.name} …` and pass it with --bank, or rank "
+        "without one: --bank none"
     )
 
 

@@ -23,7 +23,7 @@ from lm_eval_adaptive.core.methods import inference_of, learned
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -135,6 +135,60 @@ def extend(
             path="",
         )
     )
+
+
+def without_models(bank: ItemBank, names: Collection[str]) -> ItemBank:
+    """The bank without some of its models, its items fitted to the others' scores.
+
+    What it learned of its errors stays as it is: the bank serves to place models that come again.
+
+    Args:
+        bank: The bank.
+        names: Models to leave out; those that are not there count for nothing.
+
+    Raises:
+        DataError: Too few are left, or they do not differ.
+    """
+    rows = [row for row, each in enumerate(bank.info.models) if each.name not in names]
+    if len(rows) == len(bank.info.models):
+        return bank
+    scores = bank.scores[rows]
+    seen = np.isfinite(scores).any(axis=0)
+    if not seen.all():
+        raise DataError(
+            f"{int((~seen).sum())} of the bank's {len(bank)} items were answered by none but the "
+            "models that come again"
+        )
+    levels = _old_levels(bank)[rows]
+    given = levels if np.isfinite(levels).any() else None
+    fit = calibrate_items(scores, bank.info.response_model, given)
+    kept = [bank.info.models[row].name for row in rows]
+    info = replace(
+        bank.info,
+        parameters=fit.parameters,
+        models=models_of(kept, fit, scores, bank.info.scale),
+    )
+    return replace(
+        bank,
+        info=info,
+        parameters=fit.items,
+        kept=fit.kept,
+        reason=fit.reason,
+        n_scores=np.asarray(np.isfinite(scores).sum(axis=0)),
+        mean_score=completed_means(scores, given)[1],
+        item_rest_correlation=fit.item_rest_correlation,
+        scores=scores,
+    )
+
+
+def levels_of(bank: ItemBank, added: FloatArray) -> FloatArray:
+    """Full scores by a bank of models that were asked a part of its items, NaN for the others.
+
+    Args:
+        bank: The bank.
+        added: Scores in [0, 1] by the bank's items, shape (m, n), NaN where not asked.
+    """
+    return _estimated(bank, added)
 
 
 def _by_item(bank: ItemBank, matrix: ScoreMatrix, notes: list[str]) -> FloatArray:

@@ -428,6 +428,24 @@ def read_journal(path: Path) -> JournalFile:
     return JournalFile(path, header, tuple(records[1:]), notices)
 
 
+def read_header(path: Path) -> Header:
+    """A journal's first line alone.
+
+    Raises:
+        DataError: There is no journal, it is of another schema or damaged.
+    """
+    if not path.is_file():
+        raise DataError(
+            f"no {NAME} in {path.parent}; --resume takes the --output_path of an adaptive run"
+        )
+    with path.open("rb") as file:
+        line = file.readline()
+    _check_schema(path, _parsed(path, 1, line) if line.endswith(b"\n") else None)
+    header = _record(path, 1, line)
+    assert isinstance(header, Header)  # the check of the schema tells
+    return header
+
+
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """Let nothing be looked for that could be freed: of a million new records nothing could."""

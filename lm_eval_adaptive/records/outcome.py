@@ -39,6 +39,7 @@ class RunOutcome:
         report: The page that shows it, None where there is none.
         summary: Over several tasks: mean rank and mean standardised score of each model.
         summary_file: Where it was written.
+        grown: What the run's answers did to the banks of the store, a line each.
     """
 
     output_path: Path
@@ -46,3 +47,4 @@ class RunOutcome:
     report: Path | None = None
     summary: SummaryDocument | None = None
     summary_file: Path | None = None
+    grown: tuple[str, ...] = ()

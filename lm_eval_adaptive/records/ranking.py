@@ -262,6 +262,7 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
         trace: Every answer, in order.
         score_of: What scores are of, where it is less than the task: "the 100 documents in the
             bank"; a file has it only then.
+        alarm: Whether the models' answers do not bear the bank out; a file has it only then.
     """
 
     metric: str
@@ -282,11 +283,12 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
     score_of: str = ""
+    alarm: bool = False
 
     def plain(self) -> dict[str, Any]:
         """The ranking as JSON holds it."""
         found = super().plain()
-        return _without_whole(found)
+        return _without_usual(found)
 
     @property
     def whole(self) -> str:
@@ -330,7 +332,7 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The document as JSON holds it."""
         found = {key: _plain(getattr(self, key)) for key in _DOCUMENT_KEYS}
-        found = _without_whole(found)
+        found = _without_usual(found)
         if self.rankings:
             found["rankings"] = {key: each.plain() for key, each in self.rankings.items()}
         if self.date:
@@ -347,15 +349,16 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
         ]
 
 
-def _without_whole(found: dict[str, Any]) -> dict[str, Any]:
-    """Scores that are of the whole task need no word."""
-    return {key: value for key, value in found.items() if key != "score_of" or value}
+def _without_usual(found: dict[str, Any]) -> dict[str, Any]:
+    """Scores that are of the whole task, and banks that fit, need no word."""
+    usual = [key for key in ("score_of", "alarm") if not found[key]]
+    return {key: value for key, value in found.items() if key not in usual}
 
 
 _DOCUMENT_KEYS = (
     "schema", "task", "metric", "filter", "score_of", "higher_is_better", "bank", "config",
     "signature", "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total",
-    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "trace",
+    "items_full", "fraction", "cost_total", "cost_full", "excluded", "alarm", "warnings", "trace",
 )  # fmt: skip
 
 

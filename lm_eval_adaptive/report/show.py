@@ -44,6 +44,8 @@ def show_outcome(outcome: RunOutcome, console: Any = None) -> None:
             _show_ranking(console, further)
         _show_files(console, outcome, task.files)
     _show_summary(console, outcome)
+    for line in outcome.grown:
+        _line(console, line)
 
 
 def _line(console: Any, text: str, style: str = "") -> None:

@@ -58,6 +58,7 @@ class AdaptiveConfig:
         on_error: What an answer without a score counts as: ``missing``, or ``score:V`` with V in
             raw metric units.
         clip: Whether to go on where many scores lie outside the metric's range.
+        grow: Whether the answers join the task's bank in the store; None as the store is set.
     """
 
     bank: str | Path | Mapping[str, str | Path] | Sequence[str] | None = None
@@ -82,6 +83,7 @@ class AdaptiveConfig:
     stratify: str | None = None
     on_error: str = MISSING
     clip: bool = False
+    grow: bool | None = None
 
     def __post_init__(self) -> None:
         names = self.against.split(",") if isinstance(self.against, str) else self.against
@@ -202,6 +204,7 @@ class AdaptiveConfig:
         found.pop("bank")
         if self.on_error == MISSING:  # journals of the first versions do not have it
             found.pop("on_error")
+        found.pop("grow")  # what becomes of the answers is not what was asked
         found.pop("clip")  # it may be said when the run is resumed; the ranking's warnings tell it
         return found
 

@@ -22,12 +22,14 @@ from filelock import FileLock, Timeout
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.records.journal import (
     NAME,
+    NO_BANK,
     AnswerRecord,
     Header,
     JournalFile,
     Record,
     ResumedRecord,
     as_data,
+    read_header,
     read_journal,
     written,
 )
@@ -148,6 +150,30 @@ def go_on(folder: Path, head: RunHead) -> tuple[Journal, JournalFile]:
             ResumedRecord(answers=sum(isinstance(each, AnswerRecord) for each in held.records))
         )
     return journal, held
+
+
+def banks_begun_with(folder: Path | None) -> dict[str, frozenset[str]]:
+    """Hashes of the banks that an interrupted run began with, by task.
+
+    Args:
+        folder: The run's, None for a run that begins, which has none.
+
+    Raises:
+        DataError: Its journal cannot be read.
+    """
+    if folder is None:
+        return {}
+    return {
+        task: frozenset(
+            sha256
+            for sha256 in (
+                head.bank_sha256,
+                *(each.bank_sha256 for each in head.further.values()),
+            )
+            if sha256 != NO_BANK
+        )
+        for task, head in read_header(folder / NAME).config.tasks.items()
+    }
 
 
 class Hold:

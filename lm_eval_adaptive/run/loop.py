@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from lm_eval_adaptive.banks.at_hand import Circumstances
+from lm_eval_adaptive.banks.prompts import prompts_of
 from lm_eval_adaptive.errors import Interrupted, ModelError, ScoringError, UsageError, first_line
 from lm_eval_adaptive.host.candidate import Candidate
 from lm_eval_adaptive.host.environment import (
@@ -33,7 +35,7 @@ from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
-from lm_eval_adaptive.run.journal import begin, go_on, plain
+from lm_eval_adaptive.run.journal import banks_begun_with, begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
 from lm_eval_adaptive.run.play import Play
 from lm_eval_adaptive.run.prompts import tell_prompt_differences
@@ -207,7 +209,12 @@ class AdaptiveRun:
         banks = banks_by_task(self.adaptive.bank, tasks, self.adaptive.metrics)
         adaptive = replace(self.adaptive, bank=banks)
         refuse_idle_options(adaptive, self.candidates)
-        found = [(docs, open_contest(docs, adaptive, specs, size, seed)) for docs in documents]
+        begun = banks_begun_with(self.resume)
+        found = []
+        for docs in documents:
+            prompts = {each.name: prompts_of(docs, each.prompt) for each in self.candidates}
+            brought = Circumstances(prompts, begun.get(docs.name))
+            found.append((docs, open_contest(docs, adaptive, specs, size, seed, brought)))
         for docs, contest in found:
             for view in contest.views:
                 tell_prompt_differences(docs, view, self.candidates)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.banks.at_hand import Circumstances
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.host.task import TaskDocs
@@ -41,6 +42,7 @@ def open_contest(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
+    run: Circumstances | None = None,
 ) -> Contest:
     """The contest of some models on a task.
 
@@ -52,6 +54,7 @@ def open_contest(
         specs: The models, sorted by name.
         batch: Items the back ends answer in about the time of one.
         seed: Seed of the random sampler.
+        run: What the run brings to the choice of a bank where nobody names one.
 
     Raises:
         BankError: There is no bank, or it is of another task, metric or filter, or the banks of
@@ -62,7 +65,7 @@ def open_contest(
     options = [adaptive]
     if len(adaptive.metrics) > 1:
         options = [replace(adaptive, metric=metric) for metric in adaptive.metrics]
-    views = [_view(docs, each, specs, batch, seed) for each in options]
+    views = [_view(docs, each, specs, batch, seed, run) for each in options]
     if len(views) > 1:
         shared = set.intersection(*(set(view.item_of) for view in views))
         if not shared:
@@ -81,11 +84,12 @@ def _view(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
+    run: Circumstances | None,
 ) -> View:
     """The contest by one metric."""
     if is_cold(docs, adaptive):
         return _view_without_bank(docs, adaptive, specs, batch, seed)
-    return _view_of_bank(docs, adaptive, specs, batch, seed)
+    return _view_of_bank(docs, adaptive, specs, batch, seed, run)
 
 
 def _view_of_bank(
@@ -94,8 +98,9 @@ def _view_of_bank(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
+    run: Circumstances | None,
 ) -> View:
-    bank = _bank_of(docs, adaptive)
+    bank, found = _bank_of(docs, adaptive, run)
     info, own = bank.info, tuple(spec.name for spec in specs)
     where, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
     _check_asked(bank, where)
@@ -125,7 +130,7 @@ def _view_of_bank(
             "documents, or --bank none, ranks by the whole task"
         )
     doc_ids = np.array([-1 if each is None else each for each in where])
-    return _signed(docs, specs, terms, procedure, doc_ids, [*notices, *told])
+    return _signed(docs, specs, terms, procedure, doc_ids, [*found, *notices, *told])
 
 
 def _view_without_bank(
@@ -200,14 +205,17 @@ def _signed(
     )
 
 
-def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
-    """The task's bank, as it is to be used.
+def _bank_of(
+    docs: TaskDocs, adaptive: AdaptiveConfig, run: Circumstances | None
+) -> tuple[ItemBank, tuple[str, ...]]:
+    """The task's bank, as it is to be used, and which it is where nobody named it.
 
     Raises:
         BankError: There is none, or it is of another task, version, metric or filter.
     """
     metric = next(iter(adaptive.metrics), None)
-    bank = refit(find_bank(docs, adaptive.bank_for(docs.name), metric), adaptive.response_model)
+    taken = find_bank(docs, adaptive.bank_for(docs.name), metric, run)
+    bank = refit(taken.bank, adaptive.response_model)
     info, where = bank.info, bank.path
     if info.task != docs.name:
         raise BankError(
@@ -228,7 +236,7 @@ def _bank_of(docs: TaskDocs, adaptive: AdaptiveConfig) -> ItemBank:
             f"version {docs.version}; recalibrate it, or use the version of the task it was made "
             "for"
         )
-    return bank
+    return bank, taken.notices
 
 
 def _check_metric(bank: ItemBank, asked: str) -> None:

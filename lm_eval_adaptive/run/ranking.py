@@ -111,6 +111,7 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
         excluded=tuple(
             Excluded(doc_id=doc_id, reason=reason) for doc_id, reason in view.excluded.items()
         ),
+        alarm=estimates.agreement is not None and estimates.agreement.alarm,
         warnings=tuple(remarks(contest, view)),
         trace=tuple(view.trace),
     )
