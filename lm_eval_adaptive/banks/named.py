@@ -30,12 +30,13 @@ def bank_named(name: str) -> ItemBank:
         return load_bank(name)
     check_name(name)
     store = Store()
+    stored, _ = store.entries()
     if store.file_of(name).is_file():
         return ItemBank.load(store.file_of(name))
     shipped = {each.name: each for each in shipped_banks()}
     if name in shipped:
         return ItemBank.load(shipped[name].path)
-    there = ", ".join([*(each.name for each in store.entries()[0]), *shipped]) or "none"
+    there = ", ".join([*(each.name for each in stored), *shipped]) or "none"
     raise UsageError(
         f"no bank {name!r}: it is no file, and neither the store {store.folder} nor the package "
         f"has it; they have {there}"

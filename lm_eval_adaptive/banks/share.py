@@ -146,9 +146,7 @@ def share(bank: ItemBank, name: str, to: str, *, overwrite: bool) -> list[str]:
         card = f"{name}.md"  # the README is of something else
     base = to.rstrip("/")
     address = f"{base}/{file}"
-    shown = (
-        f"{address}@main#{bank.sha256}" if on_hub else file
-    )  # folders here are nobody's business
+    shown = f"{address}@main#{bank.sha256}" if on_hub else file  # no folder of this machine
     told = card_of_bank(bank, file, shown).encode("utf-8", "surrogatepass")
     where = place.write({file: content, card: told})
     if on_hub:

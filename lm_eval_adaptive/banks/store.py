@@ -24,7 +24,6 @@ import msgspec
 
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError, UsageError
-from lm_eval_adaptive.records.files import file_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,8 +110,12 @@ def usual_name(task: str, metric: str, filter_name: str, prompts: str = "") -> s
     'gsm8k_exact_match_strict-match'
     """
     parts = [task, metric, *([filter_name] if filter_name != "none" else []), prompts]
-    name = file_part("_".join(filter(None, parts))[:_MOST]).lstrip("._-")
-    return _NOT_IN_A_NAME.sub("_", name)[:_MOST] or "bank"
+    whole = "_".join(filter(None, parts))
+    name = _NOT_IN_A_NAME.sub("_", whole).lstrip("._-")
+    if name == whole and len(name) <= _MOST:
+        return name
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{name[: _MOST - 10] or 'bank'}-{digest}"
 
 
 class Store:
