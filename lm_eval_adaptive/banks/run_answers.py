@@ -133,7 +133,7 @@ class RunAnswers:
         matrix, sources, _ = scores_by_bank(runs, CalibrateOptions(allow=_ALLOWED), bank)
         matrix = self._by_journal(matrix)
         known = set(bank.content_hash)
-        matrix = matrix.select_items([c for c, name in enumerate(matrix.items) if name in known])
+        matrix = matrix.select_items(np.array([name in known for name in matrix.items]))
         scored: NDArray[np.bool_] = np.asarray(np.isfinite(matrix.scores).any(axis=1))
         if not scored.any():
             raise DataError("none of the documents that were asked is in the bank")

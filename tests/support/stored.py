@@ -14,6 +14,7 @@ from tests.support import toy
 
 TASK = "records_stored"
 NAME = f"{TASK}_rougeL"
+_RANGES = {"rougeL": [0, 1], "slot_coverage": [0, 1]}
 
 
 def make_task(folder):
@@ -22,7 +23,7 @@ def make_task(folder):
     config = {
         "include": str(tasks_folder() / "records" / "records_to_text.yaml"),
         "task": TASK,
-        "metadata": {"version": 1.0, "adaptive": {"metric": "rougeL", "range": [0, 1]}},
+        "metadata": {"version": 1.0, "adaptive": {"metric": "rougeL", "ranges": _RANGES}},
     }
     (folder / f"{TASK}.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return folder
