@@ -203,12 +203,12 @@ def test_the_top_of_a_dataset_keeps_its_readme(store, hub):
     assert (found.code, len(hub.commits)) == (2, 1)
 
 
-class NoConnection(Exception):
+class NoConnectionError(Exception):
     """As transports raise it: of no family of the standard library's."""
 
 
 @pytest.mark.parametrize("what", ["file_exists", "create_commit"])
-@pytest.mark.parametrize("kind", [OSError, NoConnection])
+@pytest.mark.parametrize("kind", [OSError, NoConnectionError])
 def test_what_the_hub_refuses_is_one_line(store, hub, monkeypatch, what, kind):
     def refuse(self, *args, **kwargs):
         raise kind("401 Client Error\nlong advice")
