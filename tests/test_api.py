@@ -36,7 +36,7 @@ class Ran(AdaptiveRun):
 
     def __init__(self, folder, error=None):
         self.settings, self.output_path, self.error = HarnessSettings(), folder, error
-        self.adaptive = AdaptiveConfig()
+        self.adaptive = api.AdaptiveConfig()
         self.stop = Stop()
 
     def run(self):
