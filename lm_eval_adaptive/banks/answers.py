@@ -78,8 +78,8 @@ class Answers:
     Attributes:
         of: What they are of.
         matrix: The scores, with the attributes of documents that a bank holds.
-        levels: Full scores in [0, 1] of models whose documents were chosen for them, shape (m,);
-            NaN for models whose documents were not.
+        levels: Mean scores in [0, 1] over these documents of models whose documents were chosen
+            for them, as estimated, shape (m,); NaN for models whose documents were not.
         provenance: Where they come from.
     """
 

@@ -251,8 +251,9 @@ def _levels(group: RunAnswers, fresh: Answers, bank: ItemBank) -> NDArray[np.flo
         found = dict(zip(matrix.models, levels_of(rest, added), strict=True))
     except AdaptiveError:
         return fresh.levels
-    own = [found.get(name, np.nan) for name in fresh.matrix.models]
-    return np.where(np.isfinite(own), own, fresh.levels)
+    # One that was asked most of them needs no estimate.
+    pairs = zip(fresh.matrix.models, fresh.levels, strict=True)
+    return np.array([found.get(name, level) for name, level in pairs], dtype=np.float64)
 
 
 def _told(name: str, models: Sequence[str], again: Sequence[str], count: int, items: int) -> str:

@@ -36,6 +36,11 @@ def bank_named(name: str) -> ItemBank:
     shipped = {each.name: each for each in shipped_banks()}
     if name in shipped:
         return ItemBank.load(shipped[name].path)
+    if name in store.unfinished():
+        raise UsageError(
+            f"bank {name} of the store {store.folder} has too few answers yet: runs with --grow "
+            "add to it, and `bank list` tells how many there are"
+        )
     there = ", ".join([*(each.name for each in stored), *shipped]) or "none"
     raise UsageError(
         f"no bank {name!r}: it is no file, and neither the store {store.folder} nor the package "

@@ -21,6 +21,7 @@ from lm_eval_adaptive.banks.options import CalibrateOptions
 from lm_eval_adaptive.banks.prompts import shared_prompts
 from lm_eval_adaptive.banks.sources import provenance_of
 from lm_eval_adaptive.banks.update import newest_of_each, scores_by_bank
+from lm_eval_adaptive.core.calibration import completed_means
 from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import DataError
 from lm_eval_adaptive.host.logs import find_runs
@@ -190,7 +191,7 @@ class RunAnswers:
         levels = np.full(len(matrix.models), np.nan)
         if ranking.bank.exists:  # documents were chosen for the models
             raw = [ranking.entry_of(name).score for name in matrix.models]
-            levels = of.scale.to_score(raw)
+            levels = _of_these(of.scale.to_score(raw), of.scale.to_score(matrix.scores))
         return Answers(of, matrix, levels, self.provenance([(r.path.name, r.sha256) for r in runs]))
 
     @staticmethod
@@ -210,6 +211,16 @@ class RunAnswers:
             np.array(scores).reshape(matrix.scores.shape),
             matrix.item_attributes,
         )
+
+
+def _of_these(levels: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Levels of models on the documents that were asked, from those on the whole benchmark.
+
+    What the run's bank knows is how far the models lie apart; where its benchmark lies is another
+    thing than where these documents do.
+    """
+    apart = levels - levels.mean()
+    return np.clip(apart + completed_means(scores)[0].mean(), 0.0, 1.0)
 
 
 def answers_of_run(

@@ -114,6 +114,8 @@ class AdaptiveConfig:
                 f"--on_error {self.on_error} is in the units of one metric, and --metric names "
                 f"{len(self.metrics)}; leave it out, or rank by one metric"
             )
+        if self.grow not in (None, True, False):
+            raise UsageError(f"grow must be true or false, got {self.grow!r}")
         self.procedure(1.0, 1, 0)
 
     @property

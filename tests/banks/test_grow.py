@@ -1,20 +1,14 @@
-"""Banks that grow by runs: what joins them, what must not, and that nothing is lost."""
+"""Banks that grow by runs: what joins them, and what must not."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lm_eval_adaptive.banks import answers as answers_module
 from lm_eval_adaptive.banks.answers import read_answers
 from lm_eval_adaptive.banks.grow import grow_from
 from lm_eval_adaptive.banks.store import Store
@@ -23,12 +17,11 @@ from lm_eval_adaptive.core.bank_info import PromptFacts
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.growing import without_models
 from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.errors import BankError, DataError, UsageError
-from lm_eval_adaptive.records.journal import read_journal
+from lm_eval_adaptive.errors import DataError, UsageError
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from tests.support import stored, toy
 from tests.support.bad_input import attempt
 
-ROOT = Path(__file__).resolve().parents[2]
 TWO, THREE = {"a": 0.3, "b": 0.7}, {"a": 0.3, "b": 0.7, "c": 0.5}
 
 
@@ -94,6 +87,11 @@ def test_the_command_line_grows_and_says_so(store, tasks, mine, tmp_path):
     assert f"bank {stored.NAME} of the store took in a, b; it has 10 models" in found.out
     again = attempt(["run", "--adaptive", "--grow", "--no_grow", "--tasks", stored.TASK])
     assert again.code == 2
+
+
+def test_a_file_says_it_with_a_truth_value(tmp_path):
+    with pytest.raises(UsageError, match="grow must be true or false, got 'sometimes'"):
+        AdaptiveConfig(grow="sometimes")
 
 
 # --- from a bank
@@ -203,7 +201,9 @@ def test_a_shipped_bank_grows_in_the_store(store, tasks, toy_bank, tmp_path, mon
     assert stored.models_of() == ["a", "b", "c"]
     kept = read_answers(store.answers_of(stored.NAME))
     told = {each["model"]: each["score"] for each in found["ranking"][stored.TASK]["ranking"]}
-    assert kept.levels == pytest.approx([told[name] for name in kept.matrix.models])
+    levels = np.array([told[name] for name in kept.matrix.models])
+    assert np.diff(kept.levels) == pytest.approx(np.diff(levels)), "as far apart as the run said"
+    assert kept.levels.mean() == pytest.approx(kept.matrix.scores.mean()), "on these documents"
 
 
 # --- from nothing
@@ -214,6 +214,7 @@ def test_a_bank_is_made_from_nothing_when_there_are_three_models(store, tasks, t
     assert "are kept for bank records_stored_rougeL, which they do not make yet" in one["grown"][0]
     assert store.entries()[0] == ()
     assert "answers of 2 model(s) to 20 documents" in attempt(["bank", "list"]).out
+    assert "has too few answers yet" in attempt(["bank", "show", stored.NAME]).said[0]
     stored.rank(tasks, tmp_path / "two", {"c": 0.5}, bank="none", grow=True, precision=0.01, items_per_model=None, max_items=25)  # fmt: skip
     assert stored.models_of() == ["a", "b", "c"]
     bank = bank_now(store)
@@ -225,6 +226,13 @@ def test_a_bank_is_made_from_nothing_when_there_are_three_models(store, tasks, t
     assert stored.models_of() == ["a", "b", "c", "d", "e"]
     levels = {each.name: each.mean_raw for each in bank_now(store).info.models}
     assert levels["d"] < levels["c"] < levels["e"]
+
+
+def test_what_is_kept_for_a_bank_can_be_taken_out(store, tasks, tmp_path):
+    stored.rank(tasks, tmp_path / "one", TWO, bank="none", grow=True)
+    assert store.unfinished() == [stored.NAME]
+    assert attempt(["bank", "rm", stored.NAME]).code == 0
+    assert store.unfinished() == []
 
 
 def test_further_documents_join_a_bank_that_runs_made(store, tasks, tmp_path):
@@ -347,134 +355,3 @@ def test_a_run_on_other_documents_does_not_join(store, tasks, mine, tmp_path):
     store.add(replace(mine, content_hash=names, sight_hash=()), stored.NAME, overwrite=True)
     (line,) = grow_from(tmp_path / "out", store)
     assert "does not grow" in line
-
-
-# --- nothing is lost
-
-
-_GROW = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from lm_eval_adaptive.banks.grow import grow_from
-from pathlib import Path
-print(grow_from(Path(sys.argv[2])))
-"""
-
-
-def process(folder, code=_GROW):
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(ROOT), str(folder)],
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-
-
-@pytest.mark.parametrize("kind", ["bank", "nothing"])
-def test_two_runs_that_grow_one_bank_at_once_lose_nothing(store, tasks, toy_bank, tmp_path, kind):
-    if kind == "bank":
-        path = stored.bank_for(tmp_path / "b.parquet", toy_bank)
-        store.add(ItemBank.load(path), stored.NAME)
-    options = {} if kind == "bank" else {"bank": "none"}
-    stored.rank(tasks, tmp_path / "one", {"a": 0.3, "b": 0.7}, **options)
-    stored.rank(tasks, tmp_path / "two", {"c": 0.5, "d": 0.6}, **options)
-    both = [process(tmp_path / "one"), process(tmp_path / "two")]
-    assert [each.wait(120) for each in both] == [0, 0]
-    names = stored.models_of()
-    assert sorted(names[-4:]) == ["a", "b", "c", "d"]
-    assert len(names) == (12 if kind == "bank" else 4)
-    for name, folder in (("a", "one"), ("d", "two")):
-        assert row_of(bank_now(store), name) == pytest.approx(
-            journal_scores(tmp_path / folder, name)
-        )
-
-
-_DIE = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from lm_eval_adaptive.banks.store import Store
-from lm_eval_adaptive.banks.grow import grow_from
-from lm_eval_adaptive.core.bank import ItemBank
-def die(*args, **kwargs):
-    os.kill(os.getpid(), signal.SIGKILL)
-setattr({"put": Store, "save": ItemBank}[os.environ["DIE_AT"]], os.environ["DIE_AT"], die)
-grow_from(Path(sys.argv[2]))
-"""
-
-
-@pytest.mark.parametrize("at", ["put", "save"])
-@pytest.mark.parametrize("kind", ["bank", "nothing"])
-def test_what_was_killed_while_growing_is_done_again(
-    store, tasks, toy_bank, tmp_path, kind, at, monkeypatch
-):
-    if kind == "bank":
-        path = stored.bank_for(tmp_path / "b.parquet", toy_bank)
-        store.add(ItemBank.load(path), stored.NAME)
-    stored.rank(tasks, tmp_path / "out", THREE, **({} if kind == "bank" else {"bank": "none"}))
-    monkeypatch.setenv("DIE_AT", at)
-    assert process(tmp_path / "out", _DIE).wait(120) == -signal.SIGKILL
-    if kind == "bank":
-        assert len(stored.models_of()) == 8
-    found = attempt(["bank", "grow", "--from", tmp_path / "out"])
-    assert found.code == 0, found
-    assert stored.models_of()[-3:] == ["a", "b", "c"]
-    assert store.entries()[1] == []
-
-
-def test_a_resumed_run_grows_what_it_did_not(store, tasks, mine, tmp_path, monkeypatch):
-    from lm_eval_adaptive.banks import grow
-
-    def fail(*args, **kwargs):
-        raise RuntimeError("the power went")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(grow, "extend", fail)
-        found = stored.rank(tasks, tmp_path / "out", TWO, grow=True)
-    assert found["ranking"][stored.TASK]["ranking"], "the run keeps its result"
-    assert len(stored.models_of()) == 8
-    stored.rank(tasks, tmp_path / "out", TWO, grow=True, resume=str(tmp_path / "out"))
-    assert stored.models_of()[8:] == ["a", "b"]
-
-
-def test_a_store_that_cannot_be_written_to_is_told_before_anything_is_asked(
-    tasks, tmp_path, monkeypatch
-):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LM_EVAL_ADAPTIVE_HOME", str(tmp_path / "file" / "home"))
-    with pytest.raises(UsageError, match="cannot be written to"):
-        stored.rank(tasks, tmp_path / "out", TWO, bank="none", grow=True)
-    assert not (tmp_path / "out").exists()
-
-
-# --- what a bank is made of
-
-
-def test_answers_of_a_newer_version_or_damaged_are_refused_in_one_line(store, tasks, tmp_path):
-    stored.rank(tasks, tmp_path / "out", TWO, bank="none", grow=True)
-    path = store.answers_of(stored.NAME)
-    whole = path.read_bytes()
-    held = read_answers(path)
-    assert answers_module.write_answers(held) == whole
-    for content, said in (
-        (whole.replace(b'"schema":1', b'"schema":2'), "has schema 2, this version reads 1"),
-        (whole[:-40], "cannot be read"),
-        (b"[]", "cannot be read"),
-        (b'{"schema":1}', "cannot be read"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(BankError, match=said) as caught:
-            read_answers(path)
-        assert "\n" not in str(caught.value)
-        found = attempt(["bank", "grow", "--from", tmp_path / "out"])
-        assert (found.code, found.faults()) == (2, []), found
-
-
-def test_a_folder_without_samples_is_told(store, tasks, mine, tmp_path):
-    stored.rank(tasks, tmp_path / "out", TWO)
-    shutil.rmtree(tmp_path / "out" / "a")
-    lines = grow_from(tmp_path / "out", store)
-    assert any("the samples of a are not there: --resume" in line for line in lines)
-    assert stored.models_of()[8:] == ["b"]
-    assert read_journal(tmp_path / "out" / "journal.jsonl").header.config.models.keys() == {
-        "a",
-        "b",
-    }
