@@ -220,7 +220,7 @@ def _of_these(levels: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArr
     thing than where these documents do.
     """
     apart = levels - levels.mean()
-    return np.clip(apart + completed_means(scores)[0].mean(), 0.0, 1.0)
+    return np.asarray(np.clip(apart + completed_means(scores)[0].mean(), 0.0, 1.0))
 
 
 def answers_of_run(
