@@ -2,12 +2,13 @@ r"""The table and the picture of docs/regimes.md, from what ``bench_pairs.py`` s
 
 ::
 
-    python scripts/bench_pairs.py --regime stronger --partitions 10 --seed 11200 \
-        --methods default random-shared --json stronger.json      # likewise the others
+    python scripts/bench_pairs.py --regime stronger --partitions 20 --seed 12000 \
+        --methods default random-shared paper-1pl --json stronger.json      # likewise the others
     python scripts/draw_regimes.py random.json stronger.json ... --output docs/regimes.svg
 
 Prints the means over the matrices, a row for each regime, length and method, and draws accuracy and
-decided by regime. Equal files give an equal picture.
+decided by regime. A regime may come in several files of other seeds. Equal files give an equal
+picture.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lm_eval_adaptive.core.exam import Figures, Row
+from lm_eval_adaptive.core.summary import summarise
+
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = {"default": "default", "random-shared": "random, shared"}
+METHODS = {
+    "default": "default",
+    "random-shared": "random, shared",
+    "paper-1pl": "`paper-1pl`",
+}
 COLOURS = {"default": "#2563a8", "random-shared": "#b5651d"}
 PROMISED = 0.975  # of called pairs, at 95 % two-sided
 # Both panels: where they begin, how wide and high they are, their scale, its marks.
@@ -31,14 +40,22 @@ PANELS = (
 
 
 def read_means(files: list[Path]) -> list[dict[str, Any]]:
-    """The means over matrices that the files hold, in the files' order."""
-    found: list[dict[str, Any]] = []
-    for file in files:
-        means = json.loads(file.read_text(encoding="utf-8"))["means"]
+    """The means over the matrices of all rows that the files hold, regimes in the files' order."""
+    rows: dict[str, list[Row]] = {}
+    for place, file in enumerate(files):
+        for row in json.loads(file.read_text(encoding="utf-8"))["rows"]:
+            shared = None if row["shared"] is None else Figures(**row["shared"])
+            # Partitions of other files are others.
+            partition = row["partition"] + 10_000 * place
+            found = Row(**{**row, "shared": shared, "partition": partition})
+            rows.setdefault(found.regime, []).append(found)
+    means = []
+    for own in rows.values():
+        every = [asdict(each) for each in summarise(own)]
         # A regime of one pair has no mean over several.
-        several = [row for row in means if row["matrix"] == "mean"]
-        found += several or means
-    return found
+        several = [row for row in every if row["matrix"] == "mean"]
+        means += several or every
+    return means
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -130,7 +147,7 @@ def draw_panel(
         parts.append(
             f'<text x="{middle:.1f}" y="{TOP + HEIGHT + 20}" text-anchor="middle">{regime}</text>'
         )
-        own = [row for row in means if row["regime"] == regime]
+        own = [row for row in means if row["regime"] == regime and row["method"] in COLOURS]
         parts += [draw_point(row, middle, step, at, accuracy=accuracy) for row in own]
     return parts
 

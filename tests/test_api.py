@@ -10,6 +10,7 @@ from lm_eval_adaptive.errors import Interrupted, UsageError
 from lm_eval_adaptive.host.settings import HarnessSettings
 from lm_eval_adaptive.host.stop import Stop
 from lm_eval_adaptive.records.outcome import RunOutcome
+from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.loop import AdaptiveRun
 
 
@@ -36,8 +37,7 @@ class Ran(AdaptiveRun):
 
     def __init__(self, folder, error=None):
         self.settings, self.output_path, self.error = HarnessSettings(), folder, error
-        self.adaptive = api.AdaptiveConfig()
-        self.stop = Stop()
+        self.stop, self.adaptive = Stop(), AdaptiveConfig()
 
     def run(self):
         if self.error is not None:

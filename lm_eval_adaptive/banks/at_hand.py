@@ -98,6 +98,28 @@ class Taken:
     notices: tuple[str, ...] = ()
 
 
+def is_plain_name(text: str) -> bool:
+    """Whether a text may be the name of a bank, not the path of a file.
+
+    >>> is_plain_name("gsm8k"), is_plain_name("banks/gsm8k"), is_plain_name("x.bank.parquet")
+    (True, False, False)
+    """
+    return bool(text) and not text.endswith(".parquet") and "/" not in text and "\\" not in text
+
+
+def path_of(name: str) -> Path | None:
+    """The file of a bank by its name: the store's, else the package's; None where there is none.
+
+    Raises:
+        UsageError: The store is of a newer version, or no folder.
+    """
+    store = Store()
+    for each in store.entries()[0]:
+        if each.name == name:
+            return store.path(each)
+    return next((each.path for each in shipped_banks() if each.name == name), None)
+
+
 def offers(task: str, documents: int) -> tuple[list[Offer], list[str]]:
     """Banks for a task by name, the first choice first.
 
@@ -138,7 +160,7 @@ def offers(task: str, documents: int) -> tuple[list[Offer], list[str]]:
 
 
 def bank_at_hand(
-    docs: TaskDocs, metric: str | None, run: Circumstances
+    docs: TaskDocs, metric: str | None, run: Circumstances | None = None
 ) -> tuple[Taken | None, list[str]]:
     """The bank at hand for a task.
 
@@ -149,11 +171,12 @@ def bank_at_hand(
         run: What the run brings to the choice.
 
     Returns:
-        The bank, None where there is none; and why others were left, a line each.
+        The bank, None where there is none; and what is to be said of it and of others, a line each.
 
     Raises:
         UsageError: The store is of a newer version, or no folder.
     """
+    run = run or Circumstances()
     found, told = offers(docs.name, len(docs))
     if run.hashes is not None:
         found = _of_hashes(found, run.hashes)
@@ -175,14 +198,14 @@ def bank_at_hand(
     )
     notices = [said]
     if offer.prompt:
-        notices.append(f"bank {offer.name}: {offer.prompt}")
+        notices.append(f"bank {offer.name}: {offer.prompt}; the run tests whether it holds here")
     notices += [
         f"bank {other.name} of the {other.place} ({other.told}) fits as well; --bank {other.path} "
         "takes it"
         for other, _, _ in others
         if other.metric == offer.metric
     ]
-    return Taken(bank, (*notices, *told)), told
+    return Taken(bank, (*notices, *told)), [*notices, *told]
 
 
 def _fitting(
@@ -243,10 +266,7 @@ def _for_task(offer: Offer, docs: TaskDocs, filter_name: str) -> ItemBank | None
     Raises:
         BankError: It cannot be read, or is of another version of the task.
     """
-    there = [each.name for each in docs.task._filters]  # noqa: SLF001
-    may = [each for each in there if not offer.filters or each in offer.filters]
-    if filter_name:
-        may = [each for each in may if each == filter_name]
+    may = _filters(docs, offer.filters, filter_name)
     if not may:
         return None
     bank = ItemBank.load(offer.path)
@@ -258,6 +278,28 @@ def _for_task(offer: Offer, docs: TaskDocs, filter_name: str) -> ItemBank | None
             f"version {docs.version}"
         )
     return bank
+
+
+def as_served(bank: ItemBank, docs: TaskDocs, metric: str | None) -> ItemBank:
+    """A bank that was named, as that of the task where it is one of the package; else as it is.
+
+    Args:
+        bank: The bank.
+        docs: The task's documents.
+        metric: ``NAME`` or ``NAME,FILTER`` as the user named it, None where nobody did.
+    """
+    for each in shipped_banks():
+        if each.sha256 == bank.sha256 and docs.name in each.tasks:
+            filter_name = (metric or "").partition(",")[2]
+            may = _filters(docs, each.filters, filter_name)
+            return of_task(bank, docs.name, may[0]) if may else bank
+    return bank
+
+
+def _filters(docs: TaskDocs, served: Sequence[str], asked: str) -> list[str]:
+    """The task's filters that a bank serves, none for any, and of these the one asked for."""
+    there = [each.name for each in docs.task._filters]  # noqa: SLF001
+    return [each for each in there if (not served or each in served) and asked in ("", each)]
 
 
 def of_task(bank: ItemBank, task: str, filter_name: str) -> ItemBank:

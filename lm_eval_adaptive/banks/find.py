@@ -10,13 +10,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.banks.at_hand import Circumstances, Taken, bank_at_hand
+from lm_eval_adaptive.banks.at_hand import (
+    Taken,
+    as_served,
+    bank_at_hand,
+    is_plain_name,
+    path_of,
+)
 from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError
 from lm_eval_adaptive.host.find_tasks import include_paths
 
 if TYPE_CHECKING:
+    from lm_eval_adaptive.banks.at_hand import Circumstances
     from lm_eval_adaptive.host.task import TaskDocs
 
 
@@ -61,7 +68,7 @@ def find_bank(
         UsageError: The store is of a newer version, or no folder.
     """
     if given is not None:
-        return Taken(load_bank(given))
+        return Taken(as_served(load_bank(given), docs, metric))
     named = docs.metadata.get("bank")
     name = None if metric is None else metric.partition(",")[0]
     if name is not None:
@@ -74,11 +81,10 @@ def find_bank(
         if not path.is_absolute() and source and source != "inline":
             path = Path(source).parent / path
         return Taken(load_bank(path))
-    run = run or Circumstances()
     taken, told = bank_at_hand(docs, metric, run)
     if taken is not None:
         return taken
-    if run.hashes:
+    if run is not None and run.hashes:
         raise BankError(
             f"task {docs.name}: the bank that this run began with (sha256 "
             f"{', '.join(sorted(each[:12] for each in run.hashes))}) is not in the store any more; "
@@ -94,9 +100,15 @@ def find_bank(
 
 
 def load_bank(name: str | Path) -> ItemBank:
-    """A bank by its file, or by its address on the hub.
+    """A bank by its file, its address on the hub, or its name in the store or the package.
 
     Raises:
         BankError: It cannot be had or read.
+        UsageError: The store is of a newer version, or no folder.
     """
-    return ItemBank.load(fetch_bank(name) if is_hub_address(name) else Path(name))
+    if is_hub_address(name):
+        return ItemBank.load(fetch_bank(name))
+    path = Path(name)
+    if not path.exists() and is_plain_name(str(name)):
+        path = path_of(str(name)) or path
+    return ItemBank.load(path)

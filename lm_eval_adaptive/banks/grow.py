@@ -28,6 +28,7 @@ from lm_eval_adaptive.core.calibration import MIN_MODELS
 from lm_eval_adaptive.core.growing import extend, levels_of, without_models
 from lm_eval_adaptive.errors import AdaptiveError, DataError
 from lm_eval_adaptive.records.journal import NAME, read_journal
+from lm_eval_adaptive.records.ranking import ALARM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ class _Growth:
 
     def lines(self) -> list[str]:
         """Do it, and tell what was done."""
-        if self.ranking.alarm:
+        if ALARM in self.ranking.doubts:
             why = "nothing grows: the models do not bear the bank out in this run"
             return [f"{why}, so its answers would teach the bank what is not so"]
         answers = answers_of_run(self.folder, self.journal, self.ranking, self.key)
@@ -122,7 +123,7 @@ class _Growth:
             )
             return None, usual, why
         for each in shipped_banks():
-            if str(each.path) == bank.path:
+            if each.sha256 == bank.sha256:
                 # Its models answered another prompt than the task's: these make their own bank.
                 own = None if each.prompt else of_task(bank, ranking.task, ranking.filter)
                 return own, usual, ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lm_eval_adaptive.banks.at_hand import is_plain_name, of_task, path_of
 from lm_eval_adaptive.banks.card import CARD, hash_in_card
 from lm_eval_adaptive.banks.find import load_bank
 from lm_eval_adaptive.banks.hub import is_hub_address
@@ -26,30 +26,24 @@ def bank_named(name: str) -> ItemBank:
         UsageError: There is none of that name.
         BankError: It cannot be had or read.
     """
-    if is_hub_address(name) or _is_path(name):
+    if is_hub_address(name) or not is_plain_name(name) or Path(name).is_file():
         return load_bank(name)
     check_name(name)
+    path = path_of(name)
+    if path is not None:
+        return ItemBank.load(path)
     store = Store()
-    stored, _ = store.entries()
-    if store.file_of(name).is_file():
-        return ItemBank.load(store.file_of(name))
-    shipped = {each.name: each for each in shipped_banks()}
-    if name in shipped:
-        return ItemBank.load(shipped[name].path)
     if name in store.unfinished():
         raise UsageError(
             f"bank {name} of the store {store.folder} has too few answers yet: runs with --grow "
             "add to it, and `bank list` tells how many there are"
         )
-    there = ", ".join([*(each.name for each in stored), *shipped]) or "none"
+    stored, _ = store.entries()
+    there = ", ".join([*(each.name for each in stored), *(each.name for each in shipped_banks())])
     raise UsageError(
         f"no bank {name!r}: it is no file, and neither the store {store.folder} nor the package "
         f"has it; they have {there}"
     )
-
-
-def _is_path(name: str) -> bool:
-    return "/" in name or "\\" in name or name.endswith(".parquet") or Path(name).is_file()
 
 
 def plain_name(name: str) -> str:
@@ -67,8 +61,8 @@ def plain_name(name: str) -> str:
 def for_task(bank: ItemBank, task: str) -> ItemBank:
     """A shipped bank as that of one of the tasks that it serves; another bank as it is."""
     for each in shipped_banks():
-        if str(each.path) == bank.path and task in each.tasks:
-            return replace(bank, info=replace(bank.info, task=task, task_version=""))
+        if each.sha256 == bank.sha256 and task in each.tasks:
+            return of_task(bank, task, bank.info.filter)
     return bank
 
 

@@ -58,7 +58,7 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
         matrix, sources = scores_of_file(replace(options, task=info.task), metric)
         notices = list(matrix.notices)
     else:
-        matrix, sources, notices = _new_runs(options, bank)
+        matrix, sources, notices = new_runs(options, bank)
     now, before = provenance_of(sources), info.provenance or Provenance()
     update = Update(bank.sha256, now.date, matrix.models)
     provenance = replace(
@@ -67,10 +67,10 @@ def updated_bank(options: CalibrateOptions) -> ItemBank:
     return extend(bank, matrix, clip=options.clip, notices=notices, provenance=provenance)
 
 
-def _new_runs(
+def new_runs(
     options: CalibrateOptions, bank: ItemBank
 ) -> tuple[ScoreMatrix, list[tuple[str, str]], list[str]]:
-    """Scores of logged runs by the bank's items, the files they are from, and notices.
+    """Scores of logged runs by the names of the bank's items, their files, and notices.
 
     Raises:
         DataError: The runs are of another version or number of few-shot examples than the bank.

@@ -44,6 +44,9 @@ def _add_looks(inner: Any) -> None:
     check.add_argument("file", metavar="NAME", help=_NAME)
     check.add_argument("--tasks", default=None, help="Task name or YAML file")
     check.add_argument("--include_path", default=None, help="Folder of external tasks")
+    check.add_argument(
+        "--trust_remote_code", action="store_true", help="Let the task's data run their own code"
+    )
     check.set_defaults(func=bank_look.check_bank_file)
 
 
@@ -90,7 +93,11 @@ def _add_growth(inner: Any) -> None:
         epilog="examples: lm-eval-adaptive bank grow on; lm-eval-adaptive bank grow --from out",
     )
     grow.add_argument(
-        "state", nargs="?", choices=("on", "off"), help="For all runs from now on; off at first"
+        "state",
+        nargs="?",
+        metavar="on|off",
+        choices=("on", "off"),
+        help="For all runs from now on; off at first. Neither: say which it is",
     )
     grow.add_argument(
         "--from",

@@ -54,6 +54,7 @@ def _hold_against(bank: ItemBank, namespace: argparse.Namespace) -> None:
     from lm_eval_adaptive.banks.named import for_task
     from lm_eval_adaptive.host.find_tasks import make_task_manager, resolve_tasks
     from lm_eval_adaptive.host.registries import register_all
+    from lm_eval_adaptive.host.remote_code import remote_code_checked
     from lm_eval_adaptive.host.settings import HarnessSettings
     from lm_eval_adaptive.host.task import TaskDocs, load_task
 
@@ -61,7 +62,8 @@ def _hold_against(bank: ItemBank, namespace: argparse.Namespace) -> None:
     settings = HarnessSettings(tasks=(namespace.tasks,), include_path=namespace.include_path)
     manager = make_task_manager(settings)
     (name,) = resolve_tasks(manager, settings.tasks)
-    docs = TaskDocs(load_task(manager, name))
+    with remote_code_checked(trusted=namespace.trust_remote_code):
+        docs = TaskDocs(load_task(manager, name))
     bank = for_task(bank, docs.name)
     if bank.info.task != docs.name:
         raise UsageError(

@@ -179,7 +179,8 @@ def _add_measure(own: argparse._ArgumentGroup) -> None:
         action="append",
         default=quiet,
         metavar="<path>|<task>[:<metric>]=<path>",
-        help="Bank to use, a file or hf://org/dataset/path@revision#sha256; default: the one the "
+        help="Bank to use: a file, hf://org/dataset/path@revision#sha256, a name of `bank list`; "
+        "default: the one the "
         "task's metadata.adaptive.bank names, else one of your store or of the package whose "
         "documents are the task's. none ranks without any calibration: all models are "
         "asked the same documents, and paired differences decide",

@@ -170,7 +170,7 @@ class ItemBank:
         table = table.replace_schema_metadata({METADATA_KEY: json.dumps(info, sort_keys=True)})
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.part")
-        pq.write_table(table, aside, write_page_checksum=True)
+        pq.write_table(table, aside, compression="zstd", write_page_checksum=True)
         aside.replace(target)
         return target
 

@@ -55,7 +55,7 @@ class BernoulliPosterior:
     ranks_by_score = True
     one_at_a_time = False
     draws = True
-    plans_warm_up = False
+    warm_up = 1
     gives_up = False
     stop_share = 0.5
     least_round = 1

@@ -40,6 +40,10 @@ class Worth(Protocol):
         ...
 
 
+# Items of a warm-up that is planned as a whole.
+AT_ONCE = 1_000_000
+
+
 class Inference(Protocol):
     """From answers to beliefs about models, and what these mean for asking on.
 
@@ -49,8 +53,8 @@ class Inference(Protocol):
         one_at_a_time: A round asks one model, as the published method does.
         draws: Items are drawn by their worth where the user does not say how to choose them; else
             those of greatest worth are taken, as the published method does.
-        plans_warm_up: The best first items are known before any answer, so the warm-up needs no
-            more rounds than one.
+        warm_up: Items of a model in a round of the warm-up: all at once where the best first ones
+            are known before any answer, else a few, or 1 where each hangs on the last.
         gives_up: Pairs that have hardly a chance of being decided may be given up: predictions are
             good enough for that.
         stop_share: Share of the error level at which a run stops asking for a pair. Whoever looks
@@ -69,7 +73,7 @@ class Inference(Protocol):
     @property
     def draws(self) -> bool: ...  # noqa: D102
     @property
-    def plans_warm_up(self) -> bool: ...  # noqa: D102
+    def warm_up(self) -> int: ...  # noqa: D102
     @property
     def gives_up(self) -> bool: ...  # noqa: D102
     @property

@@ -30,6 +30,7 @@ from lm_eval_adaptive.core.calibration import completed_means
 from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.floor import alike_variance
 from lm_eval_adaptive.core.forecast import FASTEST
+from lm_eval_adaptive.core.inference import AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,7 +180,7 @@ class PairedPosterior:
     ranks_by_score = True
     one_at_a_time = False
     draws = False
-    plans_warm_up = True
+    warm_up = AT_ONCE
     gives_up = False
     stop_share = 1.0
     forecast = FASTEST

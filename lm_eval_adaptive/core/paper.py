@@ -46,7 +46,7 @@ class PaperPosterior:
     ranks_by_score = False
     one_at_a_time = True
     draws = False
-    plans_warm_up = False
+    warm_up = 1
     gives_up = False
     stop_share = 1.0
     least_round = 1

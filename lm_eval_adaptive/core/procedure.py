@@ -363,7 +363,7 @@ class Procedure:
         """Items of a model in a round before anything is decided."""
         if self.config.round_size is not None:
             return self.config.round_size
-        return self.min_items if self.inference.plans_warm_up else self.config.batch
+        return max(min(self.inference.warm_up, self.min_items), self.config.batch)
 
     def _plan(self, state: RunState, estimates: Estimates, wanted: dict[int, int]) -> Round | Stop:
         """A round of so many items for each model."""

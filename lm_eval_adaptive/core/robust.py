@@ -17,6 +17,8 @@ from lm_eval_adaptive.core.error_model import ErrorModel
 from lm_eval_adaptive.core.estimates import Estimates
 from lm_eval_adaptive.core.floor import least_pair_variance, with_least_variance
 from lm_eval_adaptive.core.forecast import OBSERVED
+from lm_eval_adaptive.core.inference import AT_ONCE
+from lm_eval_adaptive.core.nearby import LEAST_ANSWERS, Nearby
 from lm_eval_adaptive.core.pooled import pool
 from lm_eval_adaptive.core.prospects import Prospects
 from lm_eval_adaptive.core.siblings import effective_number
@@ -47,7 +49,6 @@ class RobustPosterior:
     ranks_by_score = True
     one_at_a_time = False
     draws = True
-    plans_warm_up = True
     gives_up = True
     stop_share = 0.5
     least_round = 1
@@ -68,12 +69,18 @@ class RobustPosterior:
             bank.info.parameters.get("theta_centre", 0.0),
             max(bank.info.parameters.get("theta_spread", 1.0), 1e-9),
         )
+        self.nearby = Nearby(bank)
+        # Where few calibration models count, which these are is to be known early.
+        self.warm_up = LEAST_ANSWERS if self.nearby.many else AT_ONCE
         self.usual_misfit = told.misfit + 2.0 * told.misfit_sd
 
     def estimate(self, responses: FloatArray) -> Estimates:
         """See :meth:`~lm_eval_adaptive.core.inference.Inference.estimate`."""
         found = pool(self.views, responses, self.overdispersion)
         answered = np.isfinite(responses).sum(axis=1)
+        near = self.nearby.views(found.score, answered)
+        if near is not None:
+            found = pool(near, responses, self.overdispersion)
         cov = self.errors.level_cov(found, answered)
         open_share = 1.0 - answered / responses.shape[1]
         n = responses.shape[1]

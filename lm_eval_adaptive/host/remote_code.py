@@ -16,12 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# Version of ``datasets`` from which data bring no code that runs.
+NO_CODE_FROM = 4
+
+
+def data_run_code() -> bool:
+    """Whether the installed ``datasets`` would run a data set's own code."""
+    import datasets
+
+    return int(datasets.__version__.partition(".")[0]) < NO_CODE_FROM
+
+
 @contextmanager
 def remote_code_checked(*, trusted: bool) -> Iterator[None]:
     """Have tasks refuse, before their data are opened, to run code that comes with the data.
 
-    A current ``datasets`` drops the wish and runs nothing, older ones run the code; what a task
-    asks for decides, not what is installed.
+    From version 4 on ``datasets`` runs no such code, and the harness drops the wish: there is
+    nothing to allow, and a task that names it loads as in a plain run.
 
     Args:
         trusted: Whether the user lets data sets run their code.
@@ -31,7 +42,7 @@ def remote_code_checked(*, trusted: bool) -> Iterator[None]:
     """
     from lm_eval.api.task import ConfigurableTask
 
-    if trusted:
+    if trusted or not data_run_code():
         yield
         return
     plain = ConfigurableTask.download

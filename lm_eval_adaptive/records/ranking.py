@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = 1
+ALARM = "alarm"  # stands among a ranking's doubts where the models do not bear the bank out
 
 Verdict = Literal["a", "b", "undecided", "equivalent"]
 DECIDED: tuple[Verdict, ...] = ("a", "b")
@@ -262,7 +263,8 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
         trace: Every answer, in order.
         score_of: What scores are of, where it is less than the task: "the 100 documents in the
             bank"; a file has it only then.
-        alarm: Whether the models' answers do not bear the bank out; a file has it only then.
+        doubts: What speaks against the bank: ``alarm`` where the models do not bear it out, and
+            settings in which prompts differ from its own; a file has it only then.
     """
 
     metric: str
@@ -283,12 +285,12 @@ class MetricRanking(_Record, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     trace: tuple[TraceStep, ...] = ()
     score_of: str = ""
-    alarm: bool = False
+    doubts: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """The ranking as JSON holds it."""
         found = super().plain()
-        return _without_usual(found)
+        return _without_whole(found)
 
     @property
     def whole(self) -> str:
@@ -332,7 +334,7 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The document as JSON holds it."""
         found = {key: _plain(getattr(self, key)) for key in _DOCUMENT_KEYS}
-        found = _without_usual(found)
+        found = _without_whole(found)
         if self.rankings:
             found["rankings"] = {key: each.plain() for key, each in self.rankings.items()}
         if self.date:
@@ -349,16 +351,17 @@ class RankingDocument(MetricRanking, frozen=True, kw_only=True):
         ]
 
 
-def _without_usual(found: dict[str, Any]) -> dict[str, Any]:
-    """Scores that are of the whole task, and banks that fit, need no word."""
-    usual = [key for key in ("score_of", "alarm") if not found[key]]
-    return {key: value for key, value in found.items() if key not in usual}
+def _without_whole(found: dict[str, Any]) -> dict[str, Any]:
+    """Scores of the whole task need no word, nor does a bank that nothing speaks against."""
+    rare = ("score_of", "doubts")
+    return {key: value for key, value in found.items() if key not in rare or value}
 
 
 _DOCUMENT_KEYS = (
     "schema", "task", "metric", "filter", "score_of", "higher_is_better", "bank", "config",
     "signature", "versions", "ranking", "set_aside", "pairs", "stop_reason", "items_total",
-    "items_full", "fraction", "cost_total", "cost_full", "excluded", "alarm", "warnings", "trace",
+    "items_full", "fraction", "cost_total", "cost_full", "excluded", "warnings", "doubts",
+    "trace",
 )  # fmt: skip
 
 

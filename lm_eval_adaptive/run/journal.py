@@ -165,12 +165,7 @@ def banks_begun_with(folder: Path | None) -> dict[str, frozenset[str]]:
         return {}
     return {
         task: frozenset(
-            sha256
-            for sha256 in (
-                head.bank_sha256,
-                *(each.bank_sha256 for each in head.further.values()),
-            )
-            if sha256 != NO_BANK
+            {head.bank_sha256, *(each.bank_sha256 for each in head.further.values())} - {NO_BANK}
         )
         for task, head in read_header(folder / NAME).config.tasks.items()
     }

@@ -31,7 +31,7 @@ from lm_eval_adaptive.records.ranking import (
     SummaryDocument,
     SummaryRow,
 )
-from lm_eval_adaptive.run.remarks import lost_shares, pair_note, remarks
+from lm_eval_adaptive.run.remarks import doubts, lost_shares, pair_note, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -111,8 +111,8 @@ def metric_ranking(contest: Contest, view: View) -> MetricRanking:
         excluded=tuple(
             Excluded(doc_id=doc_id, reason=reason) for doc_id, reason in view.excluded.items()
         ),
-        alarm=estimates.agreement is not None and estimates.agreement.alarm,
         warnings=tuple(remarks(contest, view)),
+        doubts=doubts(view),
         trace=tuple(view.trace),
     )
 

@@ -40,7 +40,19 @@ def shipped(toy_bank, tmp_path, monkeypatch):
         path = bank or stored.bank_for(tmp_path / f"{name}.bank.parquet", toy_bank, task="other")
         found.append(
             ShippedBank(
-                name, tasks, "rougeL", filters, path, 8, 312, "a paper", "MIT", "2026-01-02", prompt
+                name,
+                tasks,
+                "rougeL",
+                filters,
+                str(path),
+                ItemBank.load(path).sha256,
+                8,
+                312,
+                "a paper",
+                "MIT",
+                "by hand",
+                "2026-01-02",
+                prompt,
             )
         )
 
@@ -78,7 +90,9 @@ def test_a_shipped_bank_is_taken_for_each_task_that_it_serves(store, tasks, ship
 
 def test_what_a_shipped_bank_says_of_its_prompts_is_told(store, tasks, shipped, tmp_path):
     shipped(prompt="its models answered as JSON")
-    assert told(run(tasks, tmp_path), "as JSON") == ["bank shipped: its models answered as JSON"]
+    assert told(run(tasks, tmp_path), "as JSON") == [
+        "bank shipped: its models answered as JSON; the run tests whether it holds here"
+    ]
 
 
 def test_the_store_goes_before_the_package(store, tasks, shipped, toy_bank, tmp_path):
@@ -103,6 +117,19 @@ def test_of_two_that_fit_the_newer_is_taken_and_the_other_named(store, tasks, to
     named = run(tasks, tmp_path / "named", bank=str(store.file_of("a")))
     assert named["bank"]["sha256"] == ItemBank.load(store.file_of("a")).sha256
     assert told(named) == []
+
+
+def test_a_bank_can_be_named_as_the_list_has_it(store, tasks, shipped, toy_bank, tmp_path):
+    """Of the store, or of the package for any task that it serves."""
+    store.add(ItemBank.load(stored.bank_for(tmp_path / "b.parquet", toy_bank)), "mine")
+    found = run(tasks, tmp_path, bank="mine")
+    assert found["bank"]["sha256"] == ItemBank.load(store.file_of("mine")).sha256
+    assert told(found) == []
+    shipped(tasks=("something", stored.TASK))
+    found = run(tasks, tmp_path / "package", bank="shipped")
+    assert found["bank"]["sha256"] == at_hand.shipped_banks()[0].sha256
+    with pytest.raises(BankError, match="no bank at nowhere"):
+        run(tasks, tmp_path / "none", bank="nowhere")
 
 
 def only(bank, items, names=None):

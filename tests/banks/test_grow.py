@@ -175,19 +175,10 @@ def test_a_shipped_bank_grows_in_the_store(store, tasks, toy_bank, tmp_path, mon
     path = stored.bank_for(tmp_path / "package" / "b.parquet", toy_bank, task="of_the_package")
     ships = [
         ShippedBank(
-            "shipped",
-            (stored.TASK,),
-            "rougeL",
-            ("none",),
-            path,
-            8,
-            312,
-            "",
-            "MIT",
-            "2026-01-01",
-            "",
+            "shipped", (stored.TASK,), "rougeL", ("none",), str(path), ItemBank.load(path).sha256,
+            8, 312, "", "MIT", "by hand", "2026-01-01", "",
         )
-    ]
+    ]  # fmt: skip
     for module in (at_hand, grow, of_run):
         monkeypatch.setattr(module, "shipped_banks", lambda: ships)
     stored.rank(tasks, tmp_path / "out", TWO, grow=True)
@@ -267,7 +258,7 @@ def edit_ranking(folder, **changes):
 
 def test_nothing_grows_where_the_alarm_rang(store, tasks, mine, tmp_path):
     stored.rank(tasks, tmp_path / "out", TWO)
-    edit_ranking(tmp_path / "out", alarm=True)
+    edit_ranking(tmp_path / "out", doubts=["alarm"])
     (line,) = grow_from(tmp_path / "out", store)
     assert "do not bear the bank out" in line
     assert bank_now(store).sha256 == mine.sha256
@@ -277,10 +268,10 @@ def test_the_ranking_says_that_the_alarm_rang(store, tasks, mine, tmp_path, monk
     from lm_eval_adaptive.core.agreement import Agreement
 
     quiet = stored.rank(tasks, tmp_path / "quiet", TWO)["ranking"][stored.TASK]
-    assert "alarm" not in quiet
+    assert "doubts" not in quiet
     monkeypatch.setattr(Agreement, "alarm", True)
     loud = stored.rank(tasks, tmp_path / "loud", TWO, grow=True)
-    assert loud["ranking"][stored.TASK]["alarm"] is True
+    assert loud["ranking"][stored.TASK]["doubts"] == ["alarm"]
     assert "do not bear the bank out" in loud["grown"][0]
     assert bank_now(store).sha256 == mine.sha256
 

@@ -60,6 +60,29 @@ def load(data_files, **_):
     return path
 
 
+@pytest.fixture
+def old_datasets(monkeypatch):
+    """Versions before 4 run the code of data sets."""
+    monkeypatch.setattr("datasets.__version__", "3.6.0")
+
+
+def test_where_no_code_of_data_runs_a_task_that_names_it_loads_as_in_a_plain_run(tmp_path):
+    path = trusting(tmp_path / "task")
+    found = run_adaptively(tmp_path / "run", path)
+    assert found["ranking"]["small"]["ranking"][0]["model"] == "miss-0"
+
+
+@pytest.mark.usefixtures("old_datasets")
+def test_bank_check_opens_no_data_with_code_either(tmp_path, capsys):
+    from lm_eval_adaptive.cli.main import main
+
+    path = trusting(tmp_path / "task")
+    assert main(["bank", "check", "gsm8k", "--tasks", str(path)]) == 2
+    assert "asks for trust_remote_code" in capsys.readouterr().err
+    assert not (tmp_path / "task" / "executed").exists()
+
+
+@pytest.mark.usefixtures("old_datasets")
 def test_code_of_the_data_is_refused_before_they_are_opened(tmp_path):
     path = trusting(tmp_path / "task")
     with pytest.raises(TaskError, match=r"small asks for trust_remote_code.*--trust_remote_code"):
@@ -75,6 +98,7 @@ def test_code_of_the_data_that_is_allowed_runs(tmp_path):
     assert found["ranking"]["small"]["ranking"][0]["model"] == "miss-0"
 
 
+@pytest.mark.usefixtures("old_datasets")
 def test_the_command_refuses_it_in_one_line(tmp_path, capsys):
     from lm_eval_adaptive.cli.main import main
 

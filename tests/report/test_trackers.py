@@ -166,6 +166,77 @@ def test_wandb_gets_a_run_per_model_and_one_of_the_ranking(wandb, toy_bank, tmp_
     assert wandb.runs[-1].summary[f"{toy.TASK}/first"] == "strong"
 
 
+def second_task(folder):
+    """The toy task under another name."""
+    own = toy.ROOT / "tasks" / "records" / "records_to_text.yaml"
+    path = folder / "again.yaml"
+    path.write_text(f"include: {own}\ntask: records_again\nmetadata: {{version: 1.0}}\n")
+    return path
+
+
+def test_several_tasks_stand_in_one_run_of_each_model(wandb, toy_bank, tmp_path):
+    path = second_task(tmp_path)
+    rules = AdaptiveConfig(
+        bank={toy.TASK: toy_bank, "records_again": "none"}, metric="rougeL", items_per_model=8
+    )
+    found = simple_evaluate(
+        toy.models(), [toy.TASK, str(path)], rules, output_path=str(tmp_path / "out"),
+        wandb_args={"project": "p"},
+    )  # fmt: skip
+    assert [each.arguments["name"] for each in wandb.runs] == [
+        "middle", "strong", "weak", "ranking",
+    ]  # fmt: skip
+    tasks = (toy.TASK, "records_again")
+    assert set(found["ranking"]) == set(tasks)
+    for each in wandb.runs[:-1]:
+        name = each.arguments["name"]
+        for task in tasks:
+            (entry,) = [e for e in found["ranking"][task]["ranking"] if e["model"] == name]
+            assert each.logged[f"{task}/rougeL,adaptive"] == entry["score"]
+            assert len(each.logged[f"{task}_eval_results"]) == entry["items"]
+    last = wandb.runs[-1]
+    assert {f"{task}/ranking" for task in tasks} <= set(last.logged)
+
+
+def test_several_tasks_are_pushed_to_the_hub_once_each(monkeypatch, toy_bank, tmp_path):
+    pushed = []
+
+    class Api:
+        def __init__(self, *_, **__): ...
+
+        def create_repo(self, **__): ...
+
+        def upload_folder(self, **given):
+            pushed.append(("results", given.get("path_in_repo", "")))
+
+        def upload_file(self, **given):
+            pushed.append(("results", given["path_in_repo"]))
+
+        def __getattr__(self, name):
+            return lambda *_, **__: None
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    monkeypatch.setattr(
+        "lm_eval.loggers.EvaluationTracker.recreate_metadata_card",
+        lambda self: pushed.append(("card", "")),
+    )
+    path = second_task(tmp_path)
+    rules = AdaptiveConfig(
+        bank={toy.TASK: toy_bank, "records_again": "none"}, metric="rougeL", items_per_model=8
+    )
+    found = simple_evaluate(
+        toy.models(), [toy.TASK, str(path)], rules, output_path=str(tmp_path / "out"),
+        hf_hub_log_args={
+            "hub_results_org": "org", "details_repo_name": "d", "results_repo_name": "r",
+            "push_results_to_hub": True, "push_samples_to_hub": True, "token": "t",
+        },
+    )  # fmt: skip
+    assert set(found["ranking"]) == {toy.TASK, "records_again"}
+    assert pushed.count(("card", "")) == 1
+    # Results and samples of three models on two tasks.
+    assert len(pushed) - 1 == 3 * 2 * 2, pushed
+
+
 def test_trackio_gets_a_run_per_model_and_one_of_the_ranking(trackio, toy_bank, tmp_path):
     found = run(toy_bank, tmp_path, trackio_args={"project": "p"})
     ranking = found["ranking"][toy.TASK]
