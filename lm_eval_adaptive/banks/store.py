@@ -1,7 +1,7 @@
 """Banks of one's own, kept for all runs of a machine.
 
-This module owns the store's folder: its files, its index, its lock and whether it grows; it imports
-the bank's file and the writing of files. Which bank a task takes is decided in ``at_hand``.
+This module owns the store's folder: its files, its locks and whether it grows; its index is
+``store_index``'s. Which bank a task takes is decided in ``at_hand``.
 
 The folder holds one file a bank, ``banks/NAME.bank.parquet``; what a bank was before it was
 replaced or taken out stays for a while in ``former/``, so that a run that began with it can be
@@ -20,16 +20,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.banks.store_index import (
+    HOME,
+    StoredBank,
+    entry_of,
+    read_index,
+    stamp_of,
+    write_index,
+)
 from lm_eval_adaptive.errors import BankError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HOME = "LM_EVAL_ADAPTIVE_HOME"
-SCHEMA = 1
+    from lm_eval_adaptive.core.bank import ItemBank
+
 ENDING = ".bank.parquet"
 # Replaced files that are kept for runs to be resumed, and seconds that a writer waits for another.
 MOST_FORMER, PATIENCE = 50, 60.0
@@ -38,39 +43,6 @@ LONG_PATIENCE = 1800.0
 _MOST = 120
 _NAME = re.compile(r"[^\W_][\w.,+@=-]{0,119}")
 _NOT_IN_A_NAME = re.compile(r"[^\w.,+@=-]")
-
-
-class StoredBank(msgspec.Struct, frozen=True, kw_only=True):
-    """A bank of the store, as its index has it.
-
-    Attributes:
-        name: Its name.
-        task: The harness's task.
-        metric: Metric.
-        filter: Filter.
-        n_models: Calibration models.
-        n_docs: Items.
-        date: When it was made or last grew, year-month-day, "" where it does not tell.
-        sha256: Hash of its file.
-        size: Bytes of its file.
-        mtime_ns: When the file was written.
-    """
-
-    name: str
-    task: str
-    metric: str
-    filter: str
-    n_models: int
-    n_docs: int
-    date: str
-    sha256: str
-    size: int
-    mtime_ns: int
-
-
-class _Index(msgspec.Struct, frozen=True, kw_only=True):
-    schema: int
-    banks: tuple[StoredBank, ...]
 
 
 def home() -> Path:
@@ -129,7 +101,7 @@ class Store:
         self.folder = folder or home()
         self.banks, self.former = self.folder / "banks", self.folder / "former"
         self._answers, self._locks = self.folder / "answers", self.folder / "locks"
-        self._index, self._grow = self.folder / "index.json", self.folder / "grow"
+        self._grow = self.folder / "grow"
 
     def path(self, bank: StoredBank) -> Path:
         """A bank's file."""
@@ -157,7 +129,7 @@ class Store:
         Raises:
             UsageError: The store is of a newer version, or no folder.
         """
-        known = {each.name: each for each in self._read_index()}
+        known = {each.name: each for each in read_index(self.folder)}
         found: list[StoredBank] = []
         broken: list[str] = []
         for file in sorted(self.banks.glob(f"*{ENDING}")):
@@ -166,15 +138,15 @@ class Store:
                 continue
             try:
                 own = known.get(name)
-                if own is None or (own.size, own.mtime_ns) != _stamp(file):
-                    own = _entry(name, file)
+                if own is None or (own.size, own.mtime_ns) != stamp_of(file):
+                    own = entry_of(name, file)
             except (BankError, OSError) as error:
                 broken.append(f"{file} is left out of the store: {error}")
             else:
                 found.append(own)
         banks = tuple(found)
         if set(banks) != set(known.values()):
-            self._write_index(banks)
+            write_index(self.folder, banks)
         return banks, broken
 
     def named(self, name: str) -> StoredBank:
@@ -238,9 +210,9 @@ class Store:
             except OSError:
                 file.with_name(f".{file.name}.part").unlink(missing_ok=True)  # it takes up room
                 raise
-            entry = _entry(name, file)
-            others = tuple(each for each in self._read_index() if each.name != name)
-            self._write_index((*others, entry))
+            entry = entry_of(name, file)
+            others = tuple(each for each in read_index(self.folder) if each.name != name)
+            write_index(self.folder, (*others, entry))
         return entry
 
     def put_answers(self, name: str, content: bytes) -> None:
@@ -277,7 +249,9 @@ class Store:
         with self.changing(name), self.writing():
             self.answers_of(name).unlink(missing_ok=True)
             self._set_aside(self.file_of(name), move=True)
-            self._write_index(tuple(each for each in self._read_index() if each.name != name))
+            write_index(
+                self.folder, tuple(each for each in read_index(self.folder) if each.name != name)
+            )
 
     def check_writable(self) -> None:
         """Refuse a store that nothing can be written to, before anything is paid.
@@ -333,7 +307,7 @@ class Store:
     def _held(self, file: Path, patience: float, what: str) -> Iterator[None]:
         from filelock import FileLock, Timeout
 
-        self._read_index()  # a newer version's store is not written to
+        read_index(self.folder)  # a newer version's store is not written to
         lock = FileLock(str(file), timeout=patience)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -360,38 +334,6 @@ class Store:
             f"set {HOME} to another folder"
         )
 
-    def _read_index(self) -> tuple[StoredBank, ...]:
-        """What the index holds, nothing where it is missing or broken.
-
-        Raises:
-            UsageError: It is of a newer version, or the store is no folder.
-        """
-        if self.folder.exists() and not self.folder.is_dir():
-            raise UsageError(f"the store {self.folder} is a file; set {HOME} to a folder")
-        try:
-            data = self._index.read_bytes()
-            schema = msgspec.json.decode(data).get("schema")
-            if isinstance(schema, int) and schema > SCHEMA:
-                raise UsageError(
-                    f"the store {self.folder} has schema {schema}, this version reads {SCHEMA}: "
-                    f"upgrade lm-eval-adaptive, or set {HOME} to another folder"
-                )
-            return msgspec.json.decode(data, type=_Index).banks
-        except (OSError, msgspec.DecodeError, AttributeError):
-            return ()
-
-    def _write_index(self, banks: tuple[StoredBank, ...]) -> None:
-        """Write the index; where it cannot be, files are opened once more next time."""
-        data = msgspec.json.encode(
-            _Index(schema=SCHEMA, banks=tuple(sorted(banks, key=lambda each: each.name)))
-        )
-        aside = self._index.with_name(f".index.{os.getpid()}.part")
-        try:
-            aside.write_bytes(msgspec.json.format(data, indent=1))
-            aside.replace(self._index)
-        except OSError:
-            return
-
     def _set_aside(self, file: Path, *, move: bool) -> None:
         """Keep a file in ``former``, by its hash; the oldest beyond fifty go."""
         if not file.is_file():
@@ -410,31 +352,3 @@ class Store:
         by_age = sorted(self.former.glob(f"*{ENDING}"), key=lambda each: each.stat().st_mtime_ns)
         for old in by_age[:-MOST_FORMER]:
             old.unlink(missing_ok=True)
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    told = file.stat()
-    return told.st_size, told.st_mtime_ns
-
-
-def _entry(name: str, file: Path) -> StoredBank:
-    """What the index says of a file.
-
-    Raises:
-        BankError: It is no bank.
-    """
-    size, mtime_ns = _stamp(file)
-    bank = ItemBank.load(file)
-    made = bank.info.provenance
-    return StoredBank(
-        name=name,
-        task=bank.info.task,
-        metric=bank.info.metric,
-        filter=bank.info.filter,
-        n_models=len(bank.info.models),
-        n_docs=len(bank),
-        date="" if made is None else max([made.date, *(each.date for each in made.updates)]),
-        sha256=bank.sha256,
-        size=size,
-        mtime_ns=mtime_ns,
-    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_eval_adaptive.banks.answers import read_answers
+from lm_eval_adaptive.banks.answers import Answers, Measured, read_answers
 from lm_eval_adaptive.banks.grow import grow_from
 from lm_eval_adaptive.banks.store import Store
 from lm_eval_adaptive.core.bank import ItemBank
@@ -87,6 +87,42 @@ def test_the_command_line_grows_and_says_so(store, tasks, mine, tmp_path):
     assert f"bank {stored.NAME} of the store took in a, b; it has 10 models" in found.out
     again = attempt(["run", "--adaptive", "--grow", "--no_grow", "--tasks", stored.TASK])
     assert again.code == 2
+
+
+def chosen_for_each(rng):
+    """A benchmark, and what is seen of it where each model is asked what fits its ability."""
+    ability, hard = rng.normal(0.0, 1.5, 14), rng.normal(0.0, 1.5, 100)
+    slope = rng.uniform(0.6, 1.6, 100)
+    mean = 1.0 / (1.0 + np.exp(-slope * (ability[:, None] - hard)))
+    scores = np.clip(mean + rng.normal(0.0, 0.1, mean.shape), 0.0, 1.0)
+    seen = np.full(scores.shape, np.nan)
+    for row in range(14):
+        near = np.argsort(np.abs(hard - ability[row]) + rng.uniform(0.0, 0.5, 100))[:25]
+        seen[row, near] = scores[row, near]
+    return scores, hard, seen
+
+
+def test_levels_keep_items_right_where_documents_were_chosen_for_models():
+    """The control: without levels, hard items are taken for easy ones, as strong models had them."""
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        scores, hard, seen = chosen_for_each(rng)
+        asked = np.isfinite(seen).any(axis=0)
+        names, items = tuple(f"m{row}" for row in range(14)), tuple(f"doc{n}" for n in range(100))
+        matrix = ScoreMatrix(names, items, seen, {"doc_id": np.arange(100)}).select_items(asked)
+        estimated = np.clip(scores.mean(axis=1) + rng.normal(0.0, 0.03, 14), 0.0, 1.0)
+        row = []
+        for levels in (estimated, np.full(14, np.nan)):
+            bank = Answers(Measured("t", "m", "none", 0.0, 1.0), matrix, levels).bank()
+            row.append(np.sqrt(np.mean((bank.mean_score - scores[:, asked].mean(axis=0)) ** 2)))
+            row.append(np.corrcoef(bank.parameters.difficulty, hard[asked])[0, 1])
+        found.append(row)
+    error, order, error_without, order_without = np.mean(found, axis=0)
+    assert error < 0.12
+    assert order > 0.88
+    assert error_without > 2.0 * error
+    assert order_without < order - 0.05
 
 
 def test_a_file_says_it_with_a_truth_value(tmp_path):
