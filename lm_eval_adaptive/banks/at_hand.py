@@ -220,7 +220,9 @@ def _fitting(
             bank = _for_task(offer, docs, filter_name)
             if bank is None:
                 continue
-            where, _ = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
+            where, _ = match_documents(
+                bank, docs.keys, docs.seen_keys, sights=docs.sights, prompts=docs.prompts_alone
+            )
         except (BankError, DataError) as error:
             told.append(f"bank {offer.name} of the {offer.place} is not taken: {error}")
         else:

@@ -74,7 +74,9 @@ def _hold_against(bank: ItemBank, namespace: argparse.Namespace) -> None:
             f"bank {namespace.file} was made for version {bank.info.task_version} of "
             f"{docs.name}, this is version {docs.version}; recalibrate it"
         )
-    found, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
+    found, notices = match_documents(
+        bank, docs.keys, docs.seen_keys, sights=docs.sights, prompts=docs.prompts_alone
+    )
     for notice in notices:
         print(notice)
     matched = sum(each is not None for each in found)

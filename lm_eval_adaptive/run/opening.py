@@ -102,7 +102,9 @@ def _view_of_bank(
 ) -> View:
     bank, found = _bank_of(docs, adaptive, run)
     info, own = bank.info, tuple(spec.name for spec in specs)
-    where, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
+    where, notices = match_documents(
+        bank, docs.keys, docs.seen_keys, sights=docs.sights, prompts=docs.prompts_alone
+    )
     _check_asked(bank, where)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
