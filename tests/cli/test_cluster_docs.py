@@ -37,5 +37,5 @@ def test_the_job_is_a_kubernetes_job():
 
 
 def test_the_scripts_are_shell():
-    for text in blocks("clusters.md", "sh"):
+    for text in blocks("clusters.md", "bash"):
         subprocess.run(["bash", "-n", "-c", text], check=True)
