@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_adaptive.cli import bank_look, bank_store
+from lm_eval_adaptive.cli.bank_make import add_make
 
 if TYPE_CHECKING:
     import argparse
@@ -20,11 +21,12 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "bank", help="Look into banks, keep them in your store, let them grow, hand them on"
     )
-    commands = "show|check|list|add|rm|export|grow"
+    commands = "show|check|list|add|rm|export|grow|make"
     inner = parser.add_subparsers(dest="bank_command", required=True, metavar=commands)
     _add_looks(inner)
     _add_store(inner)
     _add_growth(inner)
+    add_make(inner)
 
 
 def _add_looks(inner: Any) -> None:

@@ -58,6 +58,7 @@ class AdaptiveConfig:
         on_error: What an answer without a score counts as: ``missing``, or ``score:V`` with V in
             raw metric units.
         clip: Whether to go on where many scores lie outside the metric's range.
+        share: Without a bank: a fixed length, as a share of the documents; of ``bank make``.
         grow: Whether the answers join the task's bank in the store; None as the store is set.
     """
 
@@ -83,6 +84,7 @@ class AdaptiveConfig:
     stratify: str | None = None
     on_error: str = MISSING
     clip: bool = False
+    share: float | None = None
     grow: bool | None = None
 
     def __post_init__(self) -> None:
@@ -206,6 +208,8 @@ class AdaptiveConfig:
         found.pop("bank")
         if self.on_error == MISSING:  # journals of the first versions do not have it
             found.pop("on_error")
+        if self.share is None:  # journals of other runs do not have it
+            found.pop("share")
         found.pop("grow")  # what becomes of the answers is not what was asked
         found.pop("clip")  # it may be said when the run is resumed; the ranking's warnings tell it
         return found

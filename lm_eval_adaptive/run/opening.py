@@ -143,6 +143,9 @@ def _view_without_bank(
     seed: int,
 ) -> View:
     metric, filter_name, scale = measure_of(docs, adaptive)
+    if adaptive.share is not None:
+        count = min(max(int(np.ceil(adaptive.share * len(docs))), 1), len(docs))
+        adaptive = replace(adaptive, items_per_model=count)
     unknown = np.full(len(docs), np.nan)
     procedure = Procedure.for_order(
         shared_order(docs, adaptive, seed),
