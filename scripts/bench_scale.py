@@ -50,11 +50,18 @@ PARTS: list[tuple[str, tuple[int, ...], float | None]] = [
     ("import", (), 0.1),
     ("journal", (1_000_000,), 10.0),
     ("page", (200, 5000), None),
+    ("logs", (200, 2000), None),
+    ("first_request", (), 3.0),
 ]
 # Above this many models the old version's rankings are timed on some of the rounds.
 MOST_OLD_MODELS, EVERY = 20, 10
 # Parts that the old version would take an hour for.
-NOT_OLD = {("rank", (200, 5000)), ("calibrate", (10_000, 1000))}
+NOT_OLD = {
+    ("rank", (200, 5000)),
+    ("calibrate", (10_000, 1000)),
+    ("logs", (200, 2000)),
+    ("first_request", ()),
+}
 CALIBRATING = 17
 
 
@@ -332,6 +339,100 @@ def measure_page(models: int, items: int) -> dict[str, Any]:
     return {"cpu": clock.cpu, "wall": clock.wall, "said": f"{size:.1f} MB (mark: 5 MB)"}
 
 
+def measure_logs(files: int, documents: int) -> dict[str, Any]:
+    """A score matrix of so many logs of the harness, rows of about 2.9 kB; both cores read."""
+    from lm_eval_adaptive.banks.log_scores import score_matrix
+    from lm_eval_adaptive.host.logs import find_runs
+
+    text = "An answer of the usual length, which says little but says it in full. " * 20
+    with tempfile.TemporaryDirectory() as folder:
+        size = 0
+        for number in range(files):
+            place = Path(folder) / f"model-{number:04d}"
+            place.mkdir()
+            path = place / "samples_t_2026-01-01T00-00-00.000000.jsonl"
+            with path.open("w", encoding="utf-8") as file:
+                for doc in range(documents):
+                    question = f"What is {doc} times {doc + 1}, and why would anybody ask?"
+                    row = {
+                        "doc_id": doc,
+                        "doc": {"question": question, "answer": str(doc)},
+                        "target": str(doc),
+                        "arguments": {"gen_args_0": {"arg_0": question, "arg_1": {}}},
+                        "resps": [[text]],
+                        "filtered_resps": [text],
+                        "filter": "none",
+                        "metrics": ["score"],
+                        "doc_hash": f"{doc:064x}",
+                        "prompt_hash": f"{doc:064x}",
+                        "target_hash": f"{doc:064x}",
+                        "score": ((doc * 7 + number * 13) % 100) / 100,
+                    }
+                    file.write(json.dumps(row) + "\n")
+            (place / "results_2026-01-01T00-00-00.000000.json").write_text(
+                json.dumps(
+                    {
+                        "results": {"t": {"score,none": 0.5}},
+                        "configs": {"t": {"task": "t", "num_fewshot": 0}},
+                        "versions": {"t": 1},
+                        "n-shot": {"t": 0},
+                        "higher_is_better": {"t": {"score": True}},
+                        "model_name": place.name,
+                        "n-samples": {"t": {"original": documents, "effective": documents}},
+                    }
+                )
+            )
+            size += path.stat().st_size
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        with Clock() as clock:
+            matrix = score_matrix(find_runs(folder, "t"), "score").matrix
+        helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert matrix.scores.shape == (files, documents)
+    cpu = clock.cpu + helpers.ru_utime + helpers.ru_stime - children.ru_utime - children.ru_stime
+    said = f"{size / 1e6:.0f} MB, {size / 1e6 / clock.wall:.0f} MB a second (mark: 100)"
+    return {"cpu": cpu, "wall": clock.wall, "said": said}
+
+
+def measure_first_request() -> dict[str, Any]:
+    """From the command to the first request, beyond the plain harness's own; a model notes it."""
+    plain = ROOT / "tasks" / "records"
+    code = (
+        "import sys, time, os; started = time.time()\n"
+        "from lm_eval.api.model import LM\n"
+        "class First(LM):\n"
+        "    tokenizer_name = 'x'\n"
+        "    def __init__(self, **_): super().__init__()\n"
+        "    def generate_until(self, requests, disable_tqdm=False):\n"
+        "        os.write(2, f'\\nFIRST {time.time() - started}\\n'.encode()); os._exit(0)\n"
+        "    def loglikelihood(self, *_): ...\n"
+        "    def loglikelihood_rolling(self, *_): ...\n"
+        "import lm_eval.models\n"
+        "from lm_eval.api.registry import model_registry\n"
+        "model_registry.register('first', target=First)\n"
+        "from lm_eval_adaptive.cli.main import main; main(sys.argv[1:])\n"
+    )
+    both = ["run", "--tasks", "records_to_text", "--include_path", str(plain), "--model", "first"]
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = []
+        for words in (both, [*both, "--adaptive", "--output_path", folder, "--items_per_model=8"]):
+            found = []
+            for _ in range(3):
+                done = subprocess.run(
+                    [sys.executable, "-c", code, *words],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                told = [each for each in done.stderr.splitlines() if each.startswith("FIRST")]
+                if not told:
+                    raise SystemExit(done.stderr[-2000:])
+                found.append(float(told[0].split()[1]))
+            seconds.append(min(found))
+    more = seconds[1] - seconds[0]
+    said = f"{seconds[1]:.2f} s, the plain harness {seconds[0]:.2f} s"
+    return {"cpu": max(more, 1e-3), "wall": max(more, 1e-3), "said": said}
+
+
 MEASURES: dict[str, Any] = {
     "rank": measure_rank,
     "round": measure_round,
@@ -340,6 +441,8 @@ MEASURES: dict[str, Any] = {
     "import": measure_import,
     "journal": measure_journal,
     "page": measure_page,
+    "logs": measure_logs,
+    "first_request": measure_first_request,
 }
 
 
