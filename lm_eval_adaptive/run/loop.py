@@ -31,7 +31,8 @@ from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.redact import remember
-from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
+from lm_eval_adaptive.run.asking import FIRST_PAUSE
+from lm_eval_adaptive.run.executors.local import Local
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.contest import Contest
+    from lm_eval_adaptive.run.executors.base import Executor
     from lm_eval_adaptive.run.play import Listener
 
     # The tasks of a run: documents, and the contest on them.
@@ -103,7 +105,7 @@ class AdaptiveRun:
         self.candidates = [Candidate(spec, settings) for spec in candidates]
         self._task_manager = task_manager
         self._listen: Listener = listener or (lambda contest, event: None)
-        self._pool = Pool(adaptive.resident)
+        self._executor: Executor = Local(adaptive.resident)
         self.pause = FIRST_PAUSE
         self.stop = Stop()
 
@@ -134,7 +136,7 @@ class AdaptiveRun:
                     for place, (docs, contest) in enumerate(opened):
                         share_budget(contests, place)
                         Play(
-                            docs, contest, self.candidates, journal, held, self._pool,
+                            docs, contest, self.candidates, journal, held, self._executor,
                             self._listen, self.stop, self.pause,
                         ).play()  # fmt: skip
                         outcome.tasks[contest.task] = self._ranked(contest)
