@@ -1,10 +1,9 @@
 """Asks the models of one round: side by side where they can, one after another where they cannot.
 
-This module owns threads, retries and a model's health; where models live is the affair of
-an executor
-(``run/executors/``). What is asked and what an answer is worth is decided elsewhere: the loop
-takes a round
-in whole and in the order of its plan, so nothing here, and no clock, can change a ranking.
+This module owns threads, retries and a model's health; where models live is the affair of an
+executor (``run/executors/``). What is asked and what an answer is worth is decided elsewhere: the
+loop takes a round in whole and in the order of its plan, so nothing here, and no clock, can change
+a ranking.
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ class AdaptiveConfig:
         on_error: What an answer without a score counts as: ``missing``, or ``score:V`` with V in
             raw metric units.
         clip: Whether to go on where many scores lie outside the metric's range.
+        executor: Where models live: ``local`` is this process, ``ray`` or ``ray:ADDRESS`` a
+            cluster. It changes no ranking.
     """
 
     bank: str | Path | Mapping[str, str | Path] | Sequence[str] | None = None
@@ -82,6 +84,7 @@ class AdaptiveConfig:
     stratify: str | None = None
     on_error: str = MISSING
     clip: bool = False
+    executor: str = "local"
 
     def __post_init__(self) -> None:
         names = self.against.split(",") if isinstance(self.against, str) else self.against
@@ -107,6 +110,11 @@ class AdaptiveConfig:
             )
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
+        if self.executor.partition(":")[0] not in ("local", "ray") or self.executor[:6] == "local:":
+            raise UsageError(
+                f"--executor must be local, ray or ray:ADDRESS, got {self.executor!r}; for example "
+                "--executor ray:10.0.0.1:6379"
+            )
         if self.failure_score is not None and len(self.metrics) > 1:
             raise UsageError(
                 f"--on_error {self.on_error} is in the units of one metric, and --metric names "
@@ -200,6 +208,7 @@ class AdaptiveConfig:
         """Options that change what is asked or concluded, for files; paths are left out."""
         found = asdict(self)
         found.pop("bank")
+        found.pop("executor")  # a run may go on somewhere else
         if self.on_error == MISSING:  # journals of the first versions do not have it
             found.pop("on_error")
         found.pop("clip")  # it may be said when the run is resumed; the ranking's warnings tell it

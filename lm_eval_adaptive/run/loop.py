@@ -7,7 +7,7 @@ played and concluded, what a failure says to the user. A document's way stands i
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE
-from lm_eval_adaptive.run.executors.local import Local
+from lm_eval_adaptive.run.executors.choice import executor_of
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
@@ -105,7 +105,7 @@ class AdaptiveRun:
         self.candidates = [Candidate(spec, settings) for spec in candidates]
         self._task_manager = task_manager
         self._listen: Listener = listener or (lambda contest, event: None)
-        self._executor: Executor = Local(adaptive.resident)
+        self._executor: Executor = executor_of(adaptive)
         self.pause = FIRST_PAUSE
         self.stop = Stop()
 
@@ -118,9 +118,11 @@ class AdaptiveRun:
         refuse_several_processes()
         if self.resume is None:
             check_folder(self.output_path, "--output_path")
-        with quiet_harness(), null_answers_told_apart():
+        with quiet_harness(), null_answers_told_apart(), ExitStack() as places:
             for candidate in self.candidates:
                 candidate.check()
+            places.callback(self._executor.close)
+            self._executor.open(self.candidates, self.stop)
             manager = self._task_manager or self._make_task_manager()
             opened = self._open(manager)
             head = self._head(opened)
@@ -238,7 +240,7 @@ class AdaptiveRun:
         settings = self.settings
         return RunHead(
             tasks={contest.task: _task_head(docs, contest) for docs, contest in opened},
-            models=plain({candidate.name: asdict(candidate.spec) for candidate in self.candidates}),
+            models=plain({each.name: _model_head(each.spec) for each in self.candidates}),
             adaptive=plain(self.adaptive.choices()),
             settings=plain(
                 {
@@ -305,6 +307,14 @@ class AdaptiveRun:
         path = self.output_path / f"summary_{document.date}.json"
         write_document(path, document)
         return replace(outcome, summary=document, summary_file=path)
+
+
+def _model_head(spec: CandidateSpec) -> dict[str, Any]:
+    """A model without where it lives: a run may go on somewhere else."""
+    found = asdict(spec)
+    for key in ("resources", "replicas"):
+        found.pop(key)
+    return found
 
 
 def _task_head(docs: TaskDocs, contest: Contest) -> TaskHead:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.errors import ModelError, UsageError
+from lm_eval_adaptive.host.remote import is_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.stop import Stop
 
 log = logging.getLogger(__name__)
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether a model did not load, or did not answer, for want of memory."""
-    while error is not None:
-        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 class Local:
@@ -43,8 +35,26 @@ class Local:
         self.loads = 0
         self._loaded: list[Candidate] = []
 
-    def open(self, candidates: Sequence[Candidate], stop: Stop) -> None:
-        """Nothing is to be prepared here."""
+    def open(self, candidates: Sequence[Candidate], stop: Stop) -> None:  # noqa: ARG002
+        """Refuse what only a cluster has.
+
+        Raises:
+            UsageError: A model names resources or replicas.
+        """
+        for candidate in candidates:
+            named = [
+                name
+                for name, given in (
+                    ("resources", bool(candidate.spec.resources)),
+                    ("replicas", candidate.spec.replicas != 1),
+                )
+                if given
+            ]
+            if named:
+                raise UsageError(
+                    f"model {candidate.name}: {named[0]} are a cluster's, and this run's models "
+                    "live in its own process; add --executor ray, or leave them out"
+                )
 
     def takes_turns(self, candidate: Candidate) -> bool:
         """Local models share the machine."""
@@ -68,7 +78,7 @@ class Local:
             try:
                 _ = candidate.lm
             except ModelError as error:
-                if not self._loaded or not is_out_of_memory(error):
+                if not self._loaded or not is_memory(error):
                     raise
                 log.warning(
                     "%s does not fit beside %d loaded model(s); --resident %d would save the "
