@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,13 @@ class CandidateSpec:
     device: str | None = None
     resources: dict[str, float] = field(default_factory=dict)
     replicas: int | str = 1
+
+    def choices(self) -> dict[str, Any]:
+        """What decides its answers and their cost, for files; not where it lives."""
+        found = asdict(self)
+        found.pop("resources")
+        found.pop("replicas")
+        return found
 
 
 @dataclass(frozen=True)

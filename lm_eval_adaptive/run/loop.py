@@ -240,7 +240,7 @@ class AdaptiveRun:
         settings = self.settings
         return RunHead(
             tasks={contest.task: _task_head(docs, contest) for docs, contest in opened},
-            models=plain({each.name: _model_head(each.spec) for each in self.candidates}),
+            models=plain({each.name: each.spec.choices() for each in self.candidates}),
             adaptive=plain(self.adaptive.choices()),
             settings=plain(
                 {
@@ -307,14 +307,6 @@ class AdaptiveRun:
         path = self.output_path / f"summary_{document.date}.json"
         write_document(path, document)
         return replace(outcome, summary=document, summary_file=path)
-
-
-def _model_head(spec: CandidateSpec) -> dict[str, Any]:
-    """A model without where it lives: a run may go on somewhere else."""
-    found = asdict(spec)
-    for key in ("resources", "replicas"):
-        found.pop(key)
-    return found
 
 
 def _task_head(docs: TaskDocs, contest: Contest) -> TaskHead:
