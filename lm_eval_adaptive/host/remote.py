@@ -8,6 +8,7 @@ scores them. The wire itself is somebody else's (:class:`Line`): this module kno
 
 from __future__ import annotations
 
+import platform
 import queue
 import threading
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,7 @@ class Facts(NamedTuple):
         multimodal: Whether it takes pictures or sound.
         failed: Why it did not load, "" where it did.
         memory: Whether it failed for want of memory.
+        node: The machine's name.
     """
 
     batch_size: int = 0
@@ -101,6 +103,7 @@ class Facts(NamedTuple):
     multimodal: bool = False
     failed: str = ""
     memory: bool = False
+    node: str = ""
 
 
 class Line(Protocol):
@@ -181,7 +184,7 @@ class ModelService:
         try:
             lm = mine.lm
         except Exception as error:  # noqa: BLE001  told at the near end, in its words
-            return Facts(failed=str(error), memory=is_memory(error))
+            return Facts(failed=str(error), memory=is_memory(error), node=platform.node())
         size = getattr(lm, "batch_size", None)
         most = getattr(lm, "max_gen_toks", None)
         if not (isinstance(size, int) and size > 0):
@@ -192,6 +195,7 @@ class ModelService:
             counts=mine.count_tokens("a")[1],
             max_gen_toks=most if isinstance(most, int) else None,
             multimodal=mine.multimodal,
+            node=platform.node(),
         )
 
     def count(self, text: str) -> float:

@@ -104,7 +104,7 @@ def test_a_driver_killed_goes_on_in_another_folder(place, task, logs, expected, 
 
 
 def test_a_worker_and_a_node_killed_lose_nothing_and_change_nothing(
-    place, task, logs, expected, cluster
+    place, task, logs, expected, cluster, caplog
 ):
     """The node is lost for good: its models go on in what is left, in turns."""
     made, (_, doomed) = cluster
@@ -122,3 +122,6 @@ def test_a_worker_and_a_node_killed_lose_nothing_and_change_nothing(
     assert node, "a node was killed in a round"
     assert told(found) == expected
     assert once_each(folder)
+    gone = [each.getMessage() for each in caplog.records if "is gone" in each.getMessage()]
+    assert len(gone) >= 2, "both were met in a round, and told"
+    assert all("asking again" in each for each in gone)

@@ -186,6 +186,8 @@ class Fleet:
         self._await(lambda: line.ready(POLL), name)
         facts = line.facts
         assert facts is not None
+        if facts.memory:  # whoever was put away may hold some for a moment still
+            raise PlaceLostError(facts.failed, spent=True)
         if facts.failed:
             raise ModelError(facts.failed)
         return facts

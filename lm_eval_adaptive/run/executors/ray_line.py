@@ -52,6 +52,7 @@ class RayLine:
         self._actors = [self._start(number) for number in range(replicas)]
         self._asked: dict[int, Any] = {}
         self._awake: set[int] = set()
+        self._where: dict[int, str] = {}
 
     @property
     def seated(self) -> bool:
@@ -75,6 +76,7 @@ class RayLine:
                 return False
             try:
                 self.facts = ray.get(self._asked.pop(number))
+                self._where[number] = self.facts.node
             except ActorDiedError:  # for good: Ray has started it often enough
                 self._actors[number] = self._start(number)
                 return False
@@ -92,7 +94,7 @@ class RayLine:
             return ray.get(getattr(self._actors[0], name).remote(*args), timeout=CALL)
         except RayError as error:
             self._awake.discard(0)
-            raise self._lost(error) from error
+            raise self._lost(0, error) from error
 
     def stream(
         self, bites: Sequence[Bite], leave_off: Callable[[], bool], stop: Stop
@@ -104,7 +106,7 @@ class RayLine:
         waiting = deque(bites)
         free = deque(range(self.replicas))
         out: dict[Any, int] = {}
-        lost: BaseException | None = None
+        lost: tuple[int, BaseException] | None = None
         while True:
             while waiting and free and not (stop.wanted or leave_off()):
                 number = free.popleft()
@@ -119,12 +121,13 @@ class RayLine:
                 except StopIteration:
                     free.append(out.pop(stream))
                 except RayError as error:  # the others answer on
-                    self._awake.discard(out.pop(stream))
-                    lost = error
+                    number = out.pop(stream)
+                    self._awake.discard(number)
+                    lost = number, error
                 else:
                     yield Said(*said)
         if lost is not None:
-            raise self._lost(lost) from lost
+            raise self._lost(*lost) from lost[1]
 
     def restart(self) -> None:
         """Have every replica start anew, with nothing left in its memory."""
@@ -161,11 +164,9 @@ class RayLine:
             ),
         ).remote(*self._made_of)
 
-    def _lost(self, error: BaseException) -> PlaceLostError:
+    def _lost(self, number: int, error: BaseException) -> PlaceLostError:
+        where = self._where.get(number, "of the cluster")
         return PlaceLostError(
-            f"model {self.name}: its process or node in the cluster is gone ({_short(error)})"
+            f"model {self.name}: its process on node {where} is gone, or the node is "
+            f"({first_line(error)[:200]})"
         )
-
-
-def _short(error: BaseException) -> str:
-    return first_line(error)[:200]
