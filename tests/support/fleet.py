@@ -89,6 +89,8 @@ def cluster(nodes=2, cpus=2):
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+    heart = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    small["_system_config"] = {**heart, "health_check_initial_delay_ms": 0}
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     mine = [made.add_node(num_cpus=cpus, object_store_memory=80 * 2**20) for _ in range(nodes)]
     made.wait_for_nodes()
@@ -99,23 +101,38 @@ def cluster(nodes=2, cpus=2):
         made.shutdown()
 
 
+def workers(node):
+    """Processes of the models that have their place on a node, or not there."""
+    from ray._private.state import actors
+
+    alive = [each for each in actors().values() if each["State"] == "ALIVE"]
+    there = [each["Pid"] for each in alive if each["Address"]["NodeID"] == node.node_id]
+    return there, [each["Pid"] for each in alive if each["Pid"] not in there]
+
+
 def kill_node(node):
-    """A node's raylet ends by SIGKILL, and its workers with it."""
-    for info in node.all_processes["raylet"]:
-        os.kill(info.process.pid, signal.SIGKILL)
+    """All processes of a node end by SIGKILL, as by a loss of power.
+
+    Returns:
+        How many models had their place there.
+    """
+    there, _ = workers(node)
+    pids = [info.process.pid for info in node.all_processes["raylet"]]
+    for pid in [*pids, *there]:
+        os.kill(pid, signal.SIGKILL)
+    return len(there)
 
 
 @contextlib.contextmanager
 def once(folder, count, act):
-    """Do something as soon as a journal holds so many answers; tells whether it was done."""
+    """Do something as soon as a journal holds so many answers; gives what came of it."""
     done = []
 
     def watch():
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if len(answers(folder)) >= count:
-                act()
-                done.append(len(answers(folder)))
+                done.append(act())
                 return
             time.sleep(0.02)
 
