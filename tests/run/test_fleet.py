@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from lm_eval_adaptive.errors import ModelError
+from lm_eval_adaptive.run.executors.ray_line import RayLine
 from tests.support import fleet, quiz
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
@@ -69,6 +71,41 @@ def test_a_run_on_a_cluster_equals_a_local_one_with_replicas_and_in_turns(
     assert once_each(place / "ray")
     kinds = [(r["type"], r["model"]) for r in fleet.records(place / "ray") if r.get("model")]
     assert {kind for kind, _ in kinds} >= {"response", "answer"}
+
+
+def test_processes_that_end_while_they_load_are_not_started_for_ever(logs, cluster):
+    """Negative control: the same line with a class that loads is ready."""
+    from ray.util.placement_group import placement_group
+
+    made, _ = cluster
+    ray.init(made.address, log_to_driver=False, ignore_reinit_error=True)
+
+    class Ends:
+        def facts(self):
+            os._exit(1)
+
+    class Loads:
+        def facts(self):
+            from types import SimpleNamespace
+
+            return SimpleNamespace(node="here")
+
+    def ready(kind):
+        needs = {"CPU": 1.0}
+        group = placement_group([needs])
+        line = RayLine("m", ray.remote(kind), (), group, needs, 1, 0)
+        deadline = time.monotonic() + 30
+        try:
+            while not line.ready(0.1):
+                assert time.monotonic() < deadline
+        finally:
+            line.close()
+        return True
+
+    assert ready(Loads)
+    with pytest.raises(ModelError, match="ended 3 times before it had loaded"):
+        ready(Ends)
+    ray.shutdown()
 
 
 def test_a_driver_killed_goes_on_in_another_folder(place, task, logs, expected, cluster):

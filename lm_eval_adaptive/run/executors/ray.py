@@ -210,6 +210,7 @@ class Fleet:
                 loading = name in self._placed and self._placed[name][1].seated
             if loading:
                 since = patient = now
+                time.sleep(POLL)
                 continue  # it has its place, and loads as long as it takes
             if idle and now - since > 2 * POLL:
                 self._put_away(idle[0])

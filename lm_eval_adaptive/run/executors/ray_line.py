@@ -9,7 +9,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.errors import first_line
+from lm_eval_adaptive.errors import ModelError, first_line
 from lm_eval_adaptive.host.remote import PlaceLostError, Said
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.stop import Stop
 
 POLL = 0.1
+DEATHS = 3  # of processes before they have loaded, after Ray's own restarts, that are enough
 CALL = 60.0  # seconds that a small call may take of a process that has loaded
 
 
@@ -53,6 +54,7 @@ class RayLine:
         self._asked: dict[int, Any] = {}
         self._awake: set[int] = set()
         self._where: dict[int, str] = {}
+        self._deaths = 0  # of processes that had not loaded yet
 
     @property
     def seated(self) -> bool:
@@ -62,7 +64,11 @@ class RayLine:
         return str(placement_group_table(self._group).get("state")) == "CREATED"
 
     def ready(self, seconds: float) -> bool:
-        """Whether all replicas have loaded the model; waits so long. Lost ones are started anew."""
+        """Whether all replicas have loaded the model; waits so long. Lost ones are started anew.
+
+        Raises:
+            ModelError: They end again and again before they have loaded.
+        """
         import ray
         from ray.exceptions import ActorDiedError, RayError
 
@@ -77,12 +83,20 @@ class RayLine:
             try:
                 self.facts = ray.get(self._asked.pop(number))
                 self._where[number] = self.facts.node
-            except ActorDiedError:  # for good: Ray has started it often enough
+            except ActorDiedError as error:  # for good: Ray has started it often enough
+                self._deaths += 1
+                if self._deaths >= DEATHS:
+                    raise ModelError(
+                        f"model {self.name}: its process ended {self._deaths} times before it had "
+                        f"loaded ({first_line(error)[:200]}); see Ray's logs of the node, and give "
+                        "it more in resources: where memory was short"
+                    ) from error
                 self._actors[number] = self._start(number)
                 return False
             except RayError:  # it is being started again
                 return False
             self._awake.add(number)
+            self._deaths = 0
         return True
 
     def call(self, name: str, *args: Any) -> Any:
