@@ -78,7 +78,8 @@ def simple_evaluate(
 
     Args:
         models: Candidates: mappings ``{name, model, model_args, cost, gen_kwargs,
-            apply_chat_template, system_instruction, batch_size, device}``, or specs.
+            apply_chat_template, system_instruction, batch_size, device, resources,
+            replicas}``, or specs.
         tasks: Names of tasks, YAML paths, configurations, or task objects of the harness.
         adaptive: The adaptive options; defaults otherwise.
         resume: Folder of a run to go on with.

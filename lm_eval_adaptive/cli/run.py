@@ -200,7 +200,7 @@ def _with_secrets(command: Sequence[str], given: Mapping[str, str], folder: str)
 
 
 # Options that may be given anew to a run that is resumed.
-_ANEW = frozenset({"adaptive", "clip", "resume", "verbosity"})
+_ANEW = frozenset({"adaptive", "clip", "executor", "resume", "verbosity"})
 
 
 def words_to_resume(
@@ -234,7 +234,9 @@ def words_to_resume(
     kept = _with_secrets(_without_resume(command), _keys_given(namespace, plain), folder)
     _refuse_others(namespace, read(kept), plain, folder)
     clip = ["--clip"] if getattr(namespace, "clip", False) and "--clip" not in kept else []
-    return [*kept, *clip, "--resume", folder]
+    executor = getattr(namespace, "executor", None)
+    where = [] if executor is None else ["--executor", executor]
+    return [*kept, *clip, *where, "--resume", folder]
 
 
 def _without_resume(command: Sequence[str]) -> list[str]:

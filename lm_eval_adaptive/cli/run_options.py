@@ -167,7 +167,7 @@ def _add_models(models: argparse._ArgumentGroup) -> None:
         default=quiet,
         metavar="<file>",
         help="YAML list of {name, model, model_args, cost, gen_kwargs, apply_chat_template, "
-        "system_instruction, batch_size, device}",
+        "system_instruction, batch_size, device, resources, replicas}",
     )
 
 
@@ -283,6 +283,13 @@ def _add_rules(own: argparse._ArgumentGroup) -> None:
         ("precision", float, "One model: stop at this standard error of its score, metric's units"),
     ):
         own.add_argument(f"--{name}", type=kind, default=quiet, metavar="<n>", help=text)
+    own.add_argument(
+        "--executor",
+        default=quiet,
+        metavar="local|ray[:<address>]",
+        help="Where models live: local is this process; ray a cluster, which the extra [ray] "
+        "brings, e.g. --executor ray:10.0.0.1:6379 (default: local)",
+    )
     own.add_argument(
         "--round_size",
         default=quiet,

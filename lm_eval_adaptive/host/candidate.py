@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.errors import ModelError, UsageError
 from lm_eval_adaptive.host.draws import TASK_CODE, seed_everything
 from lm_eval_adaptive.host.environment import NULL_ANSWER
+from lm_eval_adaptive.host.remote import ask_remote
 from lm_eval_adaptive.host.served import NO_ANSWER, POLL, Fault, Served, Session
 from lm_eval_adaptive.host.settings import effective, folder_name
 from lm_eval_adaptive.host.stop import Stop
@@ -132,6 +133,8 @@ class Candidate:
             fewshot_as_multiturn=bool(self.settings.fewshot_as_multiturn),
             gen_kwargs=self.settings.gen_kwargs,
         )
+        # Where an executor loads it; None for this process.
+        self.place: Callable[[Candidate], Any] | None = None
         self._lm: Any = None
         self._cache: Any = None
         self._served: Served | None = None
@@ -238,6 +241,16 @@ class Candidate:
         )
 
     @property
+    def is_served(self) -> bool:
+        """Whether a server that the harness's API models speak to holds it."""
+        return any(each.__name__ == "TemplateAPI" for each in self._kind.__mro__)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether an answer depends on what was asked before; a back end's class says so itself."""
+        return bool(getattr(self._kind, "keeps_state", False))
+
+    @property
     def multimodal(self) -> bool:
         """Whether the model takes pictures or sound besides text, as the harness asks its kind."""
         kind = self._lm if self._lm is not None else self._kind
@@ -264,6 +277,8 @@ class Candidate:
         return self._lm
 
     def _load(self) -> Any:
+        if self.place is not None:
+            return self.place(self)
         log.info("loading %s (%s)", self.name, self.spec.model)
         kind = self._kind
         arguments = dict(self.spec.model_args)
@@ -379,6 +394,9 @@ class Candidate:
         if self._served is not None:
             yield from self._ask_served(task, doc_ids, watch, self._served)
             return
+        if self.place is not None:
+            yield from ask_remote(self, task, doc_ids, seed_shift, watch)
+            return
         size = self._bite(len(doc_ids))
         for start in range(0, len(doc_ids), size):
             if watch.stop.wanted:
@@ -422,7 +440,7 @@ class Candidate:
             silent[int(request.doc_id)] = "null" if response == NULL_ANSWER else repr(response)
             self._forget(request)
         answered = [each for each in instances if each.doc_id not in silent]
-        yield from self._answers(task, answered)
+        yield from self.scored(task, answered)
         if silent:
             doc_id, what = next(iter(silent.items()))
             raise NoAnswerError(
@@ -508,7 +526,7 @@ class Candidate:
             elif doc_id in whole and len(found[doc_id]) == (instance.repeats or 1):
                 instance.resps[:] = found[doc_id]
                 ready.append(instance)
-        yield from self._answers(task, ready)
+        yield from self.scored(task, ready)
 
     def _from_cache(
         self,
@@ -533,14 +551,14 @@ class Candidate:
             if len(mine) == (instance.repeats or 1):
                 instance.resps[:] = mine
                 ready.append(instance)
-        yield from self._answers(task, ready)
+        yield from self.scored(task, ready)
 
     def score(self, task: Any, responses: Mapping[int, Sequence[str]]) -> Iterator[Answer]:
         """Score what the model said before, by document, without asking it."""
         instances = build_instances(task, list(responses), self.prompt, self.chat_template())
         for instance in instances:
             instance.resps[:] = responses[int(instance.doc_id)]
-        yield from self._answers(task, instances)
+        yield from self.scored(task, instances)
 
     def _forget(self, request: Any) -> None:
         """Take a missing answer out of the cache, so that it can be asked for again."""
@@ -549,7 +567,7 @@ class Candidate:
 
             self._cache.dbdict.pop(hash_args("generate_until", request.args), None)
 
-    def _answers(self, task: Any, instances: Sequence[Any]) -> Iterator[Answer]:
+    def scored(self, task: Any, instances: Sequence[Any]) -> Iterator[Answer]:
         """Filter and score answered instances."""
         if not instances:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ class CandidateSpec:
         system_instruction: Its own; None takes the run's.
         batch_size: Its own; None takes the run's.
         device: Its own; None takes the run's.
+        resources: With ``--executor ray``: what one replica takes of a node, ``{num_gpus: 2}``;
+            empty for one GPU where it is a local back end and the cluster has GPUs.
+        replicas: With ``--executor ray``: how many share its documents, or ``auto``.
     """
 
     name: str
@@ -48,6 +51,15 @@ class CandidateSpec:
     system_instruction: str | None = None
     batch_size: int | str | None = None
     device: str | None = None
+    resources: dict[str, float] = field(default_factory=dict)
+    replicas: int | str = 1
+
+    def choices(self) -> dict[str, Any]:
+        """What decides its answers and their cost, for files; not where it lives."""
+        found = asdict(self)
+        found.pop("resources")
+        found.pop("replicas")
+        return found
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,47 @@ def _candidate(entry: Mapping[str, Any], where: str) -> CandidateSpec:
     # A name stands in every file, and in names of folders.
     data["name"] = hide(str(data.get("name") or derive_name(data["model"], data["model_args"])))
     data["cost"] = parse_cost(data.get("cost", 1.0), where)
+    data["resources"] = parse_resources(data.get("resources", {}), where)
+    data["replicas"] = parse_replicas(data.get("replicas", 1), where)
     return CandidateSpec(**data)
+
+
+def parse_resources(value: object, where: str) -> dict[str, float]:
+    """What one replica takes of a node: ``num_gpus``, ``num_cpus``, or a resource of the cluster's.
+
+    >>> parse_resources({"num_gpus": 2}, "here")
+    {'num_gpus': 2.0}
+    """
+    try:
+        found = {str(key): float(amount) for key, amount in value.items()}  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{where}: resources must be amounts by name, such as {{num_gpus: 2}}; got {value!r}"
+        ) from error
+    for key, amount in found.items():
+        if not 0.0 <= amount < float("inf"):
+            raise UsageError(f"{where}: resources: {key} must be at least 0, got {amount:g}")
+        if key == "num_gpus" and amount > 1 and amount != int(amount):
+            raise UsageError(
+                f"{where}: resources: num_gpus above 1 must be whole, got {amount:g}; a part of a "
+                "GPU is below 1"
+            )
+    return found
+
+
+def parse_replicas(value: object, where: str) -> int | str:
+    """How many replicas: a whole number above 0, or ``auto``.
+
+    >>> parse_replicas("4", "here")
+    4
+    """
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) < 1:
+        raise UsageError(
+            f"{where}: replicas must be a whole number above 0, or auto; got {value!r}"
+        )
+    return int(str(value))
 
 
 def parse_cost(value: object, where: str) -> float | dict[str, float]:

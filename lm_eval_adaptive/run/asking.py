@@ -1,8 +1,9 @@
 """Asks the models of one round: side by side where they can, one after another where they cannot.
 
-This module owns threads, retries and which local models stay loaded; it imports the candidates and
-the journal. What is asked and what an answer is worth is decided elsewhere: the loop takes a round
-in whole and in the order of its plan, so nothing here, and no clock, can change a ranking.
+This module owns threads, retries and a model's health; where models live is the affair of an
+executor (``run/executors/``). What is asked and what an answer is worth is decided elsewhere: the
+loop takes a round in whole and in the order of its plan, so nothing here, and no clock, can change
+a ranking.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from lm_eval_adaptive.host.candidate import Answer, Candidate
     from lm_eval_adaptive.host.stop import Stop
+    from lm_eval_adaptive.run.executors.base import Executor
 
 log = logging.getLogger(__name__)
 
@@ -57,65 +59,6 @@ def is_transient(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether a model did not load for want of memory."""
-    while error is not None:
-        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-class Pool:
-    """Keeps local models loaded, at most ``resident`` of them, least recently used out first.
-
-    Without a bound as many stay as fit: a model that does not load for want of memory is tried
-    again after another was put away. Models behind an API hold no memory here and are not counted.
-
-    Args:
-        resident: Most local models in memory at once, None for as many as fit.
-    """
-
-    def __init__(self, resident: int | None = None) -> None:
-        self.resident = resident
-        self.loads = 0
-        self._loaded: list[Candidate] = []
-
-    def bring(self, candidate: Candidate) -> None:
-        """Load a local model if it is not loaded, putting others away as needed.
-
-        Raises:
-            ModelError: It does not load even alone.
-        """
-        if candidate in self._loaded:
-            self._loaded.remove(candidate)
-            self._loaded.append(candidate)
-            return
-        while self.resident is not None and len(self._loaded) >= self.resident:
-            self._put_away()
-        while True:
-            try:
-                _ = candidate.lm
-            except ModelError as error:
-                if not self._loaded or not is_out_of_memory(error):
-                    raise
-                log.warning(
-                    "%s does not fit beside %d loaded model(s); --resident %d would save the "
-                    "attempt",
-                    candidate.name,
-                    len(self._loaded),
-                    len(self._loaded),
-                )
-                self._put_away()
-            else:
-                self.loads += 1
-                self._loaded.append(candidate)
-                return
-
-    def _put_away(self) -> None:
-        self._loaded.pop(0).unload()
 
 
 class Health:
@@ -171,17 +114,20 @@ class Asker:
     """Asks rounds.
 
     Args:
-        pool: Which local models are loaded.
+        executor: Where models live.
         desk: Where news goes.
         stop: Whether the run is to stop.
         pause: Seconds before the second attempt; it doubles with each.
     """
 
-    def __init__(self, pool: Pool, desk: Desk, stop: Stop, pause: float = FIRST_PAUSE) -> None:
-        self._pool = pool
+    def __init__(
+        self, executor: Executor, desk: Desk, stop: Stop, pause: float = FIRST_PAUSE
+    ) -> None:
+        self._executor = executor
         self._desk = desk
         self._stop = stop
         self._pause = pause
+        self._turn = threading.Lock()
         self.health: dict[str, Health] = {}
 
     def ask(
@@ -189,8 +135,8 @@ class Asker:
     ) -> dict[str, str]:
         """Ask every model of a round its documents.
 
-        Models behind an API are asked side by side, each in a thread with its own concurrency;
-        local ones share the machine and take turns, those in memory first.
+        Models that live elsewhere are asked side by side, each in a thread; those that share this
+        machine take turns, those in memory first.
 
         Args:
             plan: Candidates and the document ids each still has to answer.
@@ -199,13 +145,13 @@ class Asker:
         Returns:
             Why models failed, by name; what they answered before has been noted.
         """
-        remote = [each for each in plan if each[0].side_by_side]
-        local = [each for each in plan if not each[0].side_by_side]
+        local = [each for each in plan if self._executor.takes_turns(each[0])]
+        remote = [each for each in plan if each not in local]
         local.sort(key=lambda each: each[0].loaded is None)
         failures: dict[str, str] = {}
         if len(plan) == 1:
             self._ask_one(*plan[0], seed_shift, failures)
-            return failures
+            return in_plan_order(failures)
         with ThreadPoolExecutor(max_workers=max(len(remote), 1)) as threads:
             waiting = [
                 threads.submit(self._ask_one, candidate, doc_ids, seed_shift, failures)
@@ -220,7 +166,35 @@ class Asker:
                 if not self._stop.wanted:
                     self._stop.ask()
                 raise
-        return failures
+        return in_plan_order(failures)
+
+    def submit(
+        self, candidate: Candidate, doc_ids: Sequence[int], seed_shift: int
+    ) -> Future[dict[str, str]]:
+        """Ask one model some documents, in a thread, while others go on.
+
+        Models that take turns wait for each other here.
+
+        Returns:
+            As :meth:`ask`, once all is noted; or what it raises.
+        """
+        asked: Future[dict[str, str]] = Future()
+
+        def work() -> None:
+            failures: dict[str, str] = {}
+            try:
+                if self._executor.takes_turns(candidate):
+                    with self._turn:
+                        self._ask_one(candidate, doc_ids, seed_shift, failures)
+                else:
+                    self._ask_one(candidate, doc_ids, seed_shift, failures)
+            except BaseException as error:  # noqa: BLE001  told to whoever waits
+                asked.set_exception(error)
+            else:
+                asked.set_result(failures)
+
+        threading.Thread(target=work, daemon=True, name=f"ask {candidate.name}").start()
+        return asked
 
     def _ask_one(
         self,
@@ -241,7 +215,7 @@ class Asker:
                         health.note(str(error))
                         self._desk.note(candidate, Refusal(doc_id, "", str(error)))
                     left.clear()
-                elif last or not is_transient(error):
+                elif last or not (self._executor.mend(candidate, error) or is_transient(error)):
                     failures[candidate.name] = str(error)
                     return
                 else:
@@ -262,12 +236,14 @@ class Asker:
         self, candidate: Candidate, left: list[int], seed_shift: int, health: Health
     ) -> None:
         """Ask what is left; what becomes of it is taken off the list."""
-        if not candidate.side_by_side:
+        if self._executor.takes_turns(candidate):
             self._stop.at_once = True
             try:
-                self._pool.bring(candidate)
+                self._executor.bring(candidate)
             finally:
                 self._stop.at_once = False
+        else:
+            self._executor.bring(candidate)
         watch = Watch(
             stop=self._stop,
             enough=lambda: bool(health.lost),
@@ -283,6 +259,7 @@ class Asker:
                     left.remove(found.doc_id)
         finally:
             self._desk.waits(candidate, "")
+            self._executor.leave(candidate)
 
 
 def in_plan_order(failures: Mapping[str, str]) -> dict[str, str]:

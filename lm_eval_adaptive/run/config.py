@@ -60,6 +60,8 @@ class AdaptiveConfig:
         clip: Whether to go on where many scores lie outside the metric's range.
         share: Without a bank: a fixed length, as a share of the documents; of ``bank make``.
         grow: Whether the answers join the task's bank in the store; None as the store is set.
+        executor: Where models live: ``local`` is this process, ``ray`` or ``ray:ADDRESS`` a
+            cluster. It changes no ranking.
     """
 
     bank: str | Path | Mapping[str, str | Path] | Sequence[str] | None = None
@@ -86,6 +88,7 @@ class AdaptiveConfig:
     clip: bool = False
     share: float | None = None
     grow: bool | None = None
+    executor: str = "local"
 
     def __post_init__(self) -> None:
         names = self.against.split(",") if isinstance(self.against, str) else self.against
@@ -111,6 +114,11 @@ class AdaptiveConfig:
             )
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
+        if self.executor.partition(":")[0] not in ("local", "ray") or self.executor[:6] == "local:":
+            raise UsageError(
+                f"--executor must be local, ray or ray:ADDRESS, got {self.executor!r}; for example "
+                "--executor ray:10.0.0.1:6379"
+            )
         if self.failure_score is not None and len(self.metrics) > 1:
             raise UsageError(
                 f"--on_error {self.on_error} is in the units of one metric, and --metric names "
@@ -206,6 +214,7 @@ class AdaptiveConfig:
         """Options that change what is asked or concluded, for files; paths are left out."""
         found = asdict(self)
         found.pop("bank")
+        found.pop("executor")  # a run may go on somewhere else
         if self.on_error == MISSING:  # journals of the first versions do not have it
             found.pop("on_error")
         if self.share is None:  # journals of other runs do not have it

@@ -7,7 +7,7 @@ played and concluded, what a failure says to the user. A document's way stands i
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,8 @@ from lm_eval_adaptive.records.journal import FurtherHead, RunHead, TaskHead
 from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.redact import remember
-from lm_eval_adaptive.run.asking import FIRST_PAUSE, Pool
+from lm_eval_adaptive.run.asking import FIRST_PAUSE
+from lm_eval_adaptive.run.executors.choice import executor_of
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import banks_begun_with, begin, go_on, plain
 from lm_eval_adaptive.run.opening import open_contest
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.run.config import AdaptiveConfig
     from lm_eval_adaptive.run.contest import Contest
+    from lm_eval_adaptive.run.executors.base import Executor
     from lm_eval_adaptive.run.play import Listener
 
     # The tasks of a run: documents, and the contest on them.
@@ -105,7 +107,7 @@ class AdaptiveRun:
         self.candidates = [Candidate(spec, settings) for spec in candidates]
         self._task_manager = task_manager
         self._listen: Listener = listener or (lambda contest, event: None)
-        self._pool = Pool(adaptive.resident)
+        self._executor: Executor = executor_of(adaptive)
         self.pause = FIRST_PAUSE
         self.stop = Stop()
 
@@ -118,9 +120,11 @@ class AdaptiveRun:
         refuse_several_processes()
         if self.resume is None:
             check_folder(self.output_path, "--output_path")
-        with quiet_harness(), null_answers_told_apart():
+        with quiet_harness(), null_answers_told_apart(), ExitStack() as places:
             for candidate in self.candidates:
                 candidate.check()
+            places.callback(self._executor.close)
+            self._executor.open(self.candidates, self.stop)
             manager = self._task_manager or self._make_task_manager()
             opened = self._open(manager)
             head = self._head(opened)
@@ -136,7 +140,7 @@ class AdaptiveRun:
                     for place, (docs, contest) in enumerate(opened):
                         share_budget(contests, place)
                         Play(
-                            docs, contest, self.candidates, journal, held, self._pool,
+                            docs, contest, self.candidates, journal, held, self._executor,
                             self._listen, self.stop, self.pause,
                         ).play()  # fmt: skip
                         outcome.tasks[contest.task] = self._ranked(contest)
@@ -243,7 +247,7 @@ class AdaptiveRun:
         settings = self.settings
         return RunHead(
             tasks={contest.task: _task_head(docs, contest) for docs, contest in opened},
-            models=plain({candidate.name: asdict(candidate.spec) for candidate in self.candidates}),
+            models=plain({each.name: each.spec.choices() for each in self.candidates}),
             adaptive=plain(self.adaptive.choices()),
             settings=plain(
                 {

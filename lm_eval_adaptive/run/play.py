@@ -15,7 +15,7 @@ from lm_eval_adaptive.errors import DataError, ModelError
 from lm_eval_adaptive.host.candidate import Refusal, prompt_hash
 from lm_eval_adaptive.host.task import build_instances
 from lm_eval_adaptive.records.journal import EndRecord, FailedRecord, ResponseRecord, RoundRecord
-from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, Desk, Health, in_plan_order
+from lm_eval_adaptive.run.asking import FIRST_PAUSE, Asker, Desk, Health
 from lm_eval_adaptive.run.contest import Contest, unanswered
 from lm_eval_adaptive.run.marking import answer_record, refusal_record
 from lm_eval_adaptive.run.outside import refuse_a_metric_that_never_comes, refuse_outside
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lm_eval_adaptive.host.stop import Stop
     from lm_eval_adaptive.host.task import TaskDocs
     from lm_eval_adaptive.records.journal import AnswerRecord, JournalFile
-    from lm_eval_adaptive.run.asking import Pool
     from lm_eval_adaptive.run.contest import Plan
+    from lm_eval_adaptive.run.executors.base import Executor
     from lm_eval_adaptive.run.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Play:
         candidates: The models under test.
         journal: Where everything is written down.
         held: What the journal held before.
-        pool: Which local models are loaded.
+        executor: Where models live.
         listen: Told of what happens.
         stop: Whether the run is to stop.
         pause: Seconds before a failed question is asked again.
@@ -61,7 +61,7 @@ class Play:
         candidates: Sequence[Candidate],
         journal: Journal,
         held: JournalFile,
-        pool: Pool,
+        executor: Executor,
         listen: Listener,
         stop: Stop,
         pause: float = FIRST_PAUSE,
@@ -88,7 +88,7 @@ class Play:
         self._served: dict[str, Any] = {}
         self._purse = Purse(contest, self.candidates, self._serve)
         desk = Desk(self._serve, self._note, self._came, self._waits)
-        self._asker = Asker(pool, desk, stop, pause)
+        self._asker = Asker(executor, desk, stop, pause)
         for answer in self.answers.values():
             if answer.answered:
                 self._asker.health[answer.model] = Health(answered=True)
@@ -170,7 +170,7 @@ class Play:
         self._score_what_came_before(plan)
         left = unanswered(plan, self.answers)
         wanted = [(self.candidates[ask.model], ask.doc_ids) for ask in left]
-        failures = in_plan_order(self._asker.ask(wanted, number)) if wanted else {}
+        failures = self._asker.ask(wanted, number) if wanted else {}
         self._write_failures(failures)
         self.journal.sync()
         return failures

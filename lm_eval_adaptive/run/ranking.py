@@ -7,7 +7,6 @@ This module owns how the core's verdicts become records; the shape of the files 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +53,7 @@ def ranking_document(contest: Contest) -> RankingDocument:
         task=contest.task,
         config=Recipe(
             adaptive=contest.first.terms.options.choices(),
-            models=tuple(asdict(spec) for spec in contest.specs),
+            models=tuple(spec.choices() for spec in contest.specs),
         ),
         versions=versions(),
         rankings=by_metric if len(by_metric) > 1 else {},

@@ -1,0 +1,1 @@
+"""Where models live and answer: in this process, or as actors of a cluster."""
