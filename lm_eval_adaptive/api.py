@@ -8,6 +8,7 @@ harness, which is imported inside functions.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.core.matrix import ScoreMatrix, read_scores
 from lm_eval_adaptive.core.rank import rank
-from lm_eval_adaptive.errors import AdaptiveError, Interrupted, UsageError
+from lm_eval_adaptive.errors import AdaptiveError, Interrupted, UsageError, first_line
 from lm_eval_adaptive.host.settings import (
     DEFAULT_SEEDS,
     CandidateSpec,
@@ -28,7 +29,7 @@ from lm_eval_adaptive.redact import hide
 from lm_eval_adaptive.run.config import AdaptiveConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lm_eval_adaptive.records.outcome import RunOutcome
     from lm_eval_adaptive.run.loop import AdaptiveRun
@@ -89,7 +90,7 @@ def simple_evaluate(
     Returns:
         ``{"results": {task: {model: harness results}}, "ranking": {task: ranking document},
         "files": {task: [paths]}, "output_path": path, "summary": over several tasks, else None,
-        "grown": what became of the store's banks, a line each}``.
+        "grown": what the answers did to the banks of the store, a line each}``.
 
     Raises:
         AdaptiveError: As the command line, with the same texts.
@@ -115,8 +116,8 @@ def simple_evaluate(
         "ranking": {name: each.ranking.plain() for name, each in outcome.tasks.items()},
         "files": {name: each.files for name, each in outcome.tasks.items()},
         "output_path": outcome.output_path,
-        "summary": None if outcome.summary is None else outcome.summary.plain(),
         "grown": list(outcome.grown),
+        "summary": None if outcome.summary is None else outcome.summary.plain(),
     }
 
 
@@ -174,16 +175,20 @@ def _take_tracker(given: dict[str, Any]) -> None:
 
 
 def perform(run: AdaptiveRun) -> RunOutcome:
-    """Run, then make the page and tell the trackers; the page of an interrupted run as well.
+    """Run, then make the page, tell the trackers and let the store's banks grow if that is asked.
+
+    An interrupted run gets its page as well.
 
     Raises:
-        AdaptiveError: See :meth:`~lm_eval_adaptive.run.loop.AdaptiveRun.run`.
+        AdaptiveError: See :meth:`~lm_eval_adaptive.run.loop.AdaptiveRun.run`; or the answers are
+            to go into a store that cannot be written to.
     """
     from lm_eval_adaptive.host.environment import quiet_harness
     from lm_eval_adaptive.records.journal import NAME
     from lm_eval_adaptive.report.trackers import check_trackers, track
 
     check_trackers(run.settings)
+    grows = _grows(run.adaptive)
     try:
         outcome = run.run()
     except Interrupted:
@@ -192,24 +197,39 @@ def perform(run: AdaptiveRun) -> RunOutcome:
     with quiet_harness(), run.saying_how_to_go_on(run.output_path / NAME):
         outcome = replace(outcome, report=_page(run.output_path))
         track(run.settings, outcome)
-    return replace(outcome, grown=_grown(run))
+    return replace(outcome, grown=_grown(run, outcome)) if grows else outcome
 
 
-def _grown(run: AdaptiveRun) -> tuple[str, ...]:
-    """What became of the store's banks; a store that cannot be used must not cost a run."""
-    from lm_eval_adaptive.banks.grow import grow_from
+def _grows(adaptive: AdaptiveConfig) -> bool:
+    """Whether the store's banks are to grow by a run, before anything is asked in it.
+
+    Raises:
+        UsageError: The user says so, and the store cannot be written to.
+    """
     from lm_eval_adaptive.banks.store import Store
 
-    asked = run.adaptive.grow
+    if adaptive.grow is False:
+        return False
+    store = Store()
+    if adaptive.grow:
+        store.check_writable()
+    return adaptive.grow or store.grows
+
+
+def _grown(run: AdaptiveRun, outcome: RunOutcome) -> tuple[str, ...]:
+    """Let the store's banks grow; what goes wrong there must not cost a run its result."""
+    from lm_eval_adaptive.banks.grow import grow_from
+
+    given = run.adaptive.bank
+    named = given.values() if isinstance(given, Mapping) else [given] if given else []
+    banks = [path for each in named for path in ([each] if isinstance(each, str | Path) else each)]
     try:
-        store = Store()
-        if asked or (asked is None and store.grows):
-            return tuple(grow_from(run.output_path, store))
-    except (AdaptiveError, OSError) as error:
-        return (
-            f"nothing grew: {error}; repeat it with `lm-eval-adaptive bank grow {run.output_path}`",
-        )
-    return ()
+        return tuple(grow_from(outcome.output_path, banks=banks))
+    except Exception as error:  # noqa: BLE001  the run is over and written
+        why = str(error) if isinstance(error, AdaptiveError) else first_line(error)
+        again = f"`bank grow --from {outcome.output_path}` does it again"
+        log.warning("the store's banks did not grow (%s); %s", hide(why), again)
+        return ()
 
 
 def _page(folder: Path) -> Path | None:

@@ -76,6 +76,8 @@ class Recipe:
         score_range: Raw values that map to 0 and 1.
         clip: Whether values outside are clipped.
         num_fewshot: Examples in the prompts, None where not known.
+        by_prompt: Whether documents may be told by their prompts alone, since how the hub's copy
+            writes their references is not known.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Recipe:
     score_range: tuple[float, float] = (0.0, 1.0)
     clip: bool = False
     num_fewshot: int | None = None
+    by_prompt: bool = False
 
 
 RECIPES = (
@@ -150,6 +153,7 @@ RECIPES = (
         "its answers were made and read by the benchmark's own script, first pass",
         score_range=(0.0, 100.0),
         clip=True,
+        by_prompt=True,
     ),
     *(
         Recipe(
@@ -209,7 +213,7 @@ def from_scores(recipe: Recipe, args: argparse.Namespace) -> ItemBank:
     matrix = read_scores(path, recipe.metric)
     with tempfile.TemporaryDirectory() as folder:
         docs = local_task(recipe, args.documents, Path(folder))
-        sights = docs.sights()
+        sights = docs.prompts_alone() if recipe.by_prompt else docs.sights()
     place = {key: doc_id for doc_id, key in enumerate(docs.keys)}
     columns = {name: column for column, name in enumerate(matrix.items)}
     kept = [key for key in docs.keys if key in columns]

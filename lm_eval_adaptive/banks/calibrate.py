@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.banks.documents import by_documents
+from lm_eval_adaptive.banks.eee_scores import recorded_scores, refuse_two_kinds
 from lm_eval_adaptive.banks.log_documents import BY_DOC_ID
 from lm_eval_adaptive.banks.log_scores import metrics_in, score_matrix
 from lm_eval_adaptive.banks.prompts import shared_prompts
@@ -17,12 +18,16 @@ from lm_eval_adaptive.banks.update import updated_bank
 from lm_eval_adaptive.core.build import calibrate
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.host.logs import exclude_runs, find_runs
+from lm_eval_adaptive.host.logs.eee import find_records
 from lm_eval_adaptive.host.measures import metric_and_filter, range_of
 from lm_eval_adaptive.host.scoring import OPEN_ENDED, direction, document_score
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lm_eval_adaptive.banks.options import CalibrateOptions
     from lm_eval_adaptive.core.bank import ItemBank
+    from lm_eval_adaptive.host.logs.eee import Record
 
 
 def calibrate_from(options: CalibrateOptions) -> ItemBank:
@@ -44,7 +49,8 @@ def calibrate_from(options: CalibrateOptions) -> ItemBank:
             "calibrate needs --task and --metric; only with --update does the bank tell them"
         )
     if options.samples:
-        return _from_logs(options)
+        records = find_records(options.samples)
+        return _from_records(records, options) if records else _from_logs(options)
     return _from_file(options)
 
 
@@ -83,6 +89,38 @@ def _from_logs(options: CalibrateOptions) -> ItemBank:
         prompts=shared_prompts(found.runs),
         licence=options.licence,
         provenance=provenance_of([(run.path.name, run.sha256) for run in found.runs]),
+    )
+
+
+def _from_records(records: Sequence[Record], options: CalibrateOptions) -> ItemBank:
+    """A bank of records of *Every Eval Ever*; direction and range come from these."""
+    refuse_two_kinds(options.samples, options.task)
+    left = [name for name in options.exclude_model if name not in {r.model for r in records}]
+    if left:
+        raise UsageError(
+            f"--exclude_model {left[0]}: no such model in the records; they hold "
+            f"{', '.join(sorted({record.model for record in records}))}"
+        )
+    found = recorded_scores(
+        [each for each in records if each.model not in options.exclude_model],
+        options.metric,
+        options.task,
+    )
+    metric, filter_name = metric_and_filter(options.metric)
+    score_range, clip = _range(options, metric, found.metric.range)
+    lower = options.lower_is_better
+    return calibrate(
+        found.matrix,
+        task=options.task,
+        metric=metric,
+        filter=filter_name or "none",
+        score_range=score_range,
+        clip=clip,
+        higher_is_better=not (found.metric.lower_is_better if lower is None else lower),
+        response_model=options.response_model,
+        notices=found.notices,
+        licence=options.licence,
+        provenance=provenance_of(found.sources),
     )
 
 

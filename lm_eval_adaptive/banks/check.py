@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 MAX_LOST = 0.05
 """Share of a bank's items that may be missing from a task's documents."""
 
+_BY_SIGHT = (
+    "prompts and targets: other columns than these show have changed since the bank was made"
+)
+_BY_PROMPT = (
+    "prompts alone, white space apart: the bank was made of records that do not tell more, and "
+    "references were not compared"
+)
+
 
 def part_of(items: int, documents: int) -> str:
     """What scores are of where a bank has a part of a task's documents, "" where it has all.
@@ -29,6 +37,7 @@ def match_documents(
     bank: ItemBank,
     *names: Sequence[str],
     sights: Callable[[], Sequence[str]] | None = None,
+    prompts: Callable[[], Sequence[str]] | None = None,
 ) -> tuple[list[int | None], list[str]]:
     """Where each item of a bank stands among a task's documents.
 
@@ -38,6 +47,7 @@ def match_documents(
             task reads. Those that find most items count.
         sights: Gives what models see of each document and of its target, as hashes; asked where
             ``names`` find too little and the bank has the same of its items.
+        prompts: Gives the same of what models see alone, white space apart; asked last.
 
     Returns:
         A doc_id per item, None for items whose document is not there; and notices: what was left
@@ -49,9 +59,11 @@ def match_documents(
     tried = [_places(keys, bank.content_hash) for keys in names]
     found = min(tried, key=lambda each: each.count(None))
     notices = []
-    if _too_few(found) and sights is not None and any(bank.sight_hash):
+    for seen_as, told in ((sights, _BY_SIGHT), (prompts, _BY_PROMPT)):
+        if not _too_few(found) or seen_as is None or not any(bank.sight_hash):
+            continue
         seen = _places(
-            item_keys(sights(), range(len(names[0]))),
+            item_keys(seen_as(), range(len(names[0]))),
             item_keys(bank.sight_hash, bank.doc_id.tolist()),
         )
         seen = [place if own else None for place, own in zip(seen, bank.sight_hash, strict=True)]
@@ -60,10 +72,7 @@ def match_documents(
         )
         if seen.count(None) < found.count(None):
             found = seen
-            notices.append(
-                f"{changed} documents are told by their prompts and targets: other columns than "
-                "these show have changed since the bank was made"
-            )
+            notices.append(f"{changed} documents are told by their {told}")
     lost = found.count(None)
     edited = _edited(bank, found, len(names[0]))
     if _too_few(found):

@@ -10,15 +10,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval_adaptive.banks.at_hand import Taken, bank_at_hand, is_plain_name, path_of
+from lm_eval_adaptive.banks.at_hand import (
+    Taken,
+    as_served,
+    bank_at_hand,
+    is_plain_name,
+    path_of,
+)
 from lm_eval_adaptive.banks.hub import fetch_bank, is_hub_address
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import BankError
 from lm_eval_adaptive.host.find_tasks import include_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from lm_eval_adaptive.banks.at_hand import Circumstances
     from lm_eval_adaptive.host.task import TaskDocs
 
 
@@ -48,7 +53,7 @@ def find_bank(
     docs: TaskDocs,
     given: str | Path | None,
     metric: str | None,
-    hashes: Collection[str] | None = None,
+    run: Circumstances | None = None,
 ) -> Taken:
     """The bank for a task: the user's, else the one its YAML names, else one at hand.
 
@@ -56,32 +61,33 @@ def find_bank(
         docs: The task's documents.
         given: The bank that the user names, None where he names none.
         metric: The metric that the user ranks by, None for the task's own.
-        hashes: Where a run is resumed, hashes of the banks it began with.
+        run: What the run brings to the choice where nobody names a bank.
 
     Raises:
         BankError: There is none, or it cannot be read.
+        UsageError: The store is of a newer version, or no folder.
     """
     if given is not None:
-        return Taken(load_bank(given), ())
+        return Taken(as_served(load_bank(given), docs, metric))
     named = docs.metadata.get("bank")
     name = None if metric is None else metric.partition(",")[0]
     if name is not None:
         named = (docs.metadata.get("banks") or {}).get(name, named)
     if is_hub_address(named):
-        return Taken(load_bank(named), ())
+        return Taken(load_bank(named))
     if named:
         path = Path(str(named))
         source = (docs.task.config.metadata or {}).get("config_source")
         if not path.is_absolute() and source and source != "inline":
             path = Path(source).parent / path
-        return Taken(load_bank(path), ())
-    taken, told = bank_at_hand(docs, metric, hashes)
+        return Taken(load_bank(path))
+    taken, told = bank_at_hand(docs, metric, run)
     if taken is not None:
         return taken
-    if hashes:
+    if run is not None and run.hashes:
         raise BankError(
             f"task {docs.name}: the bank that this run began with (sha256 "
-            f"{', '.join(sorted(each[:12] for each in hashes))}) is not in the store any more; "
+            f"{', '.join(sorted(each[:12] for each in run.hashes))}) is not in the store any more; "
             "name its file with --bank"
         )
     why = f" ({'; '.join(told)})" if told else ""
@@ -98,6 +104,7 @@ def load_bank(name: str | Path) -> ItemBank:
 
     Raises:
         BankError: It cannot be had or read.
+        UsageError: The store is of a newer version, or no folder.
     """
     if is_hub_address(name):
         return ItemBank.load(fetch_bank(name))

@@ -1,315 +1,265 @@
-"""``--grow``: after a run its models enter the store's bank of the task.
+"""Banks that grow by themselves: the answers of a finished run join its task's bank in the store.
 
-This module owns what may grow from a run and into which bank; it imports the store, the reading of
-logs and, for how a bank grows, the core. It reads a run's folder, so that growing can be repeated.
+This module owns which bank they join, and what must not join any: answers that failed, answers of a
+run in which the bank's alarm rang. Models with other prompts than a bank's join one of their own.
+Everything is taken from the run's folder, so what was cut off can be done again: a run that has
+joined already changes nothing.
 
-A bank holds answers to one prompt. Runs of another prompt, and answers until there are models
-enough to calibrate with, are kept as scores of their own in the store's ``waiting/``.
+Two processes may let one bank grow at once: each holds the bank's lock from reading it to writing
+it, so the second one sees what the first one wrote.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
-from lm_eval_adaptive.banks.find import load_bank
-from lm_eval_adaptive.banks.log_scores import score_matrix
-from lm_eval_adaptive.banks.options import CalibrateOptions
-from lm_eval_adaptive.banks.prompts import shared_prompts
+from lm_eval_adaptive.banks.answers import read_answers, write_answers
+from lm_eval_adaptive.banks.at_hand import of_task
+from lm_eval_adaptive.banks.of_run import bank_of_run
+from lm_eval_adaptive.banks.run_answers import answers_of_run, newest_ranking
 from lm_eval_adaptive.banks.shipped import shipped_banks
-from lm_eval_adaptive.banks.sources import provenance_of
-from lm_eval_adaptive.banks.store import Store
-from lm_eval_adaptive.banks.update import new_runs
+from lm_eval_adaptive.banks.store import LONG_PATIENCE, Store, usual_name
 from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.core.bank_info import PromptFacts, Provenance, Update
-from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.bank_info import Provenance, Update
 from lm_eval_adaptive.core.calibration import MIN_MODELS
-from lm_eval_adaptive.core.growing import extend
-from lm_eval_adaptive.core.matrix import ScoreMatrix
-from lm_eval_adaptive.errors import AdaptiveError, DataError, UsageError
-from lm_eval_adaptive.host.logs import exclude_runs, find_runs
-from lm_eval_adaptive.host.scoring import document_score
-from lm_eval_adaptive.records.files import file_part
-from lm_eval_adaptive.records.ranking import RankingDocument, read_ranking
+from lm_eval_adaptive.core.growing import extend, levels_of, without_models
+from lm_eval_adaptive.errors import AdaptiveError, DataError
+from lm_eval_adaptive.records.journal import NAME, read_journal
+from lm_eval_adaptive.records.ranking import ALARM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from lm_eval_adaptive.host.logs import LoggedRun
+    from numpy.typing import NDArray
 
-ALARM = "alarm"
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """The prompt that answers belong to.
-
-    Attributes:
-        facts: What prompts have in common.
-        num_fewshot: Examples in them.
-    """
-
-    facts: PromptFacts
-    num_fewshot: int | None
-
-    @classmethod
-    def of_runs(cls, runs: Sequence[LoggedRun]) -> Prompt:
-        """That of logged runs; models' own chat templates do not make prompts differ."""
-        counts = {run.n_shot for run in runs}
-        facts = replace(shared_prompts(runs), chat_template=None)
-        return cls(facts, counts.pop() if len(counts) == 1 else None)
-
-    def is_that_of(self, bank: ItemBank) -> bool:
-        """Whether nothing is known in which the two differ."""
-        then = bank.info.prompts
-        known = [
-            (self.facts.system_instruction, then.system_instruction),
-            (self.facts.description, then.description),
-            (self.facts.doc_to_text, then.doc_to_text),
-            (self.num_fewshot, bank.info.num_fewshot),
-        ]
-        return all(None in pair or pair[0] == pair[1] for pair in known)
-
-    @property
-    def mark(self) -> str:
-        """A short name of it."""
-        data = msgspec.json.encode([self.facts, self.num_fewshot])
-        return hashlib.sha256(data).hexdigest()[:8]
+    from lm_eval_adaptive.banks.answers import Answers
+    from lm_eval_adaptive.banks.run_answers import PromptKind, RunAnswers
+    from lm_eval_adaptive.core.bank_info import PromptFacts
+    from lm_eval_adaptive.records.journal import JournalFile
+    from lm_eval_adaptive.records.ranking import RankingDocument
 
 
-def grow_from(folder: Path, store: Store | None = None) -> list[str]:
-    """Let the models of a run enter the store's banks.
+def grow_from(
+    folder: Path, store: Store | None = None, banks: Sequence[str | Path] = ()
+) -> list[str]:
+    """Let the store's banks grow by a finished run, task by task and metric by metric.
 
     Args:
-        folder: The run's folder.
-        store: Where to; None takes the user's.
+        folder: The run's ``--output_path``.
+        store: The store; None takes the user's.
+        banks: Files in which the run's bank may be, beside those that its command line names.
 
     Returns:
-        A line for each task and metric: what grew, or why nothing did.
+        What was done and what was not, a line each.
 
     Raises:
-        UsageError: The folder holds no ranking.
+        DataError: The folder holds no run, or what it holds cannot be read.
+        UsageError: The store cannot be written to.
     """
     store = store or Store()
-    newest: dict[str, RankingDocument] = {}
-    for path in sorted(folder.glob("ranking_*.json"), key=lambda each: each.stat().st_mtime_ns):
-        found = read_ranking(path)
-        newest[found.task] = found
-    if not newest:
-        raise UsageError(
-            f"no ranking in {folder}; `bank grow` takes on, off, or the --output_path of a run"
-        )
-    told = []
-    for document in newest.values():
-        for ranking in (document, *document.further):
-            try:
-                told.append(_grow(folder, ranking, store))
-            except (AdaptiveError, OSError) as error:
-                told.append(
-                    f"nothing grew from {ranking.task} by {ranking.metric}: {error}; repeat it "
-                    f"with `lm-eval-adaptive bank grow {folder}`"
-                )
+    journal = read_journal(folder / NAME)
+    told: list[str] = []
+    for task in journal.header.config.tasks:
+        document = newest_ranking(folder, task)
+        if document is None:
+            told.append(f"{task}: nothing grows yet, there is no ranking; go on with --resume")
+            continue
+        keys: list[str | None] = [None, *list(document.rankings)[1:]]
+        for key, ranking in zip(keys, [document, *document.further], strict=True):
+            lines = _Growth(folder, journal, ranking, key, store, tuple(banks)).lines()
+            told += [f"{task}, {ranking.metric}: {line}" for line in lines]
     return told
 
 
-def _grow(folder: Path, ranking: RankingDocument, store: Store) -> str:
-    what = f"{ranking.task} by {ranking.metric}"
-    if ALARM in ranking.doubts:
-        return (
-            f"nothing grew from {what}: its models do not bear the bank out (its alarm rang), so "
-            "what their answers say of its items is in doubt"
-        )
-    failed = [each.model for each in ranking.set_aside]
-    runs = find_runs([str(folder)], ranking.task)
-    runs = exclude_runs(runs, [name for name in failed if any(r.model == name for r in runs)])
-    if not runs:
-        return f"nothing grew from {what}: no model answered"
-    prompt = Prompt.of_runs(runs)
-    options = CalibrateOptions(
-        task=ranking.task,
-        metric=f"{ranking.metric},{ranking.filter}",
-        samples=(str(folder),),
-        exclude_model=tuple({*failed} & {run.model for run in runs}),
-    )
-    with store.writing():
-        name, bank = _bank_to_grow(store, ranking, prompt)
-        if bank is not None:
-            grown = _extended(bank, options)
-            entry = store.put(grown, name)
-            return (
-                f"bank {name} of the store grew by {len(runs)} model(s) of {what}: "
-                f"{entry.n_models} models, {entry.n_docs} items"
+@dataclass(frozen=True)
+class _Growth:
+    """How one ranking's answers join the store."""
+
+    folder: Path
+    journal: JournalFile
+    ranking: RankingDocument
+    key: str | None
+    store: Store
+    banks: tuple[str | Path, ...]
+
+    def lines(self) -> list[str]:
+        """Do it, and tell what was done."""
+        if ALARM in self.ranking.doubts:
+            why = "nothing grows: the models do not bear the bank out in this run"
+            return [f"{why}, so its answers would teach the bank what is not so"]
+        answers = answers_of_run(self.folder, self.journal, self.ranking, self.key)
+        told = list(answers.left_out)
+        if not answers.runs:
+            return [*told, "nothing grows: no answer counts"]
+        base, name, why = self._base()
+        if why:
+            return [*told, why]
+        for kind, names in _by_kind(answers.kinds()):
+            group = answers.of_models(names)
+            told += self._join(group, kind, base, name)
+        return told
+
+    def _base(self) -> tuple[ItemBank | None, str, str]:
+        """The run's bank where it may grow, the name that it has in the store, or why neither."""
+        stamp, ranking = self.ranking.bank, self.ranking
+        usual = usual_name(ranking.task, ranking.metric, ranking.filter)
+        if not stamp.exists:
+            return None, usual, ""
+        name = self.store.name_of_hash(stamp.sha256)
+        if name is not None:
+            return None, name, ""
+        if self.store.file_of(usual).is_file() or self.store.answers_of(usual).is_file():
+            return None, usual, ""
+        words = [*self.journal.header.command, *(f"--bank={each}" for each in self.banks)]
+        bank, _ = bank_of_run(stamp.sha256, "auto", self.folder, words)
+        if bank is None:
+            why = (
+                f"nothing grows: the run's bank (sha256 {stamp.sha256[:12]}) was not found; put it "
+                f"into the store with `bank add FILE`, then `bank grow --from {self.folder}`"
             )
-        return _from_nothing(store, name, ranking, runs, prompt)
+            return None, usual, why
+        for each in shipped_banks():
+            if each.sha256 == bank.sha256:
+                # Its models answered another prompt than the task's: these make their own bank.
+                own = None if each.prompt else of_task(bank, ranking.task, ranking.filter)
+                return own, usual, ""
+        return bank, usual, ""
+
+    def _join(
+        self, group: RunAnswers, kind: PromptKind, base: ItemBank | None, name: str
+    ) -> list[str]:
+        """Let models of one kind of prompts join the bank of that name, or one of their own."""
+        store = self.store
+        with store.changing(name, LONG_PATIENCE):
+            there = _bank_there(store, name) or base
+            kept = read_answers(store.answers_of(name)) if _has_answers(store, name) else None
+            if kept is not None:
+                other = kind.differs_from(kept.of.num_fewshot, kept.of.prompts)
+            elif there is not None:
+                other = _is_other(group, kind, there)
+            else:
+                other = False
+            if not other:
+                if kept is None and there is not None:
+                    return [self._extended(group, there, name)]
+                return [self._made(group, kept, there, name)]
+        own = usual_name(self.ranking.task, self.ranking.metric, self.ranking.filter, kind.digest)
+        with store.changing(own, LONG_PATIENCE):
+            kept = read_answers(store.answers_of(own)) if _has_answers(store, own) else None
+            line = self._made(group, kept, _bank_there(store, own), own)
+        return [f"their prompts are not those of bank {name}: {line}"]
+
+    def _extended(self, group: RunAnswers, bank: ItemBank, name: str) -> str:
+        """Models join a bank that was calibrated; those that come again replace themselves."""
+        try:
+            matrix, sources = group.by_bank(bank)
+        except DataError as error:
+            return f"bank {name} does not grow: {error}"
+        held = {each.name: row for row, each in enumerate(bank.info.models)}
+        again = [each for each in matrix.models if each in held]
+        item_of = {key: item for item, key in enumerate(bank.content_hash)}
+        columns = [item_of[key] for key in matrix.items]
+        if len(again) == len(matrix.models):
+            fresh = np.full((len(again), len(bank)), np.nan)
+            fresh[:, columns] = bank.info.scale.to_score(matrix.scores)
+            if np.allclose(fresh, bank.scores[[held[n] for n in again]], atol=1e-6, equal_nan=True):
+                return f"bank {name} has these answers already"
+        try:
+            rest = without_models(bank, again)
+            before = bank.info.provenance or Provenance()
+            now = group.provenance(sources)
+            provenance = replace(
+                now,
+                sources=tuple(dict.fromkeys((*before.sources, *now.sources))),
+                updates=(*before.updates, Update(bank.sha256, now.date, matrix.models)),
+            )
+            grown = extend(rest, matrix, clip=True, provenance=provenance)
+        except DataError as error:
+            return f"bank {name} does not grow: {error}"
+        notices = tuple(dict.fromkeys(grown.info.notices))
+        grown = replace(grown, info=replace(grown.info, notices=notices))
+        self.store.put(grown, name)
+        return _told(name, matrix.models, again, len(grown.info.models), len(grown))
+
+    def _made(
+        self, group: RunAnswers, kept: Answers | None, bank: ItemBank | None, name: str
+    ) -> str:
+        """Models join the answers that a bank is made of from nothing."""
+        fresh = group.alone()
+        again: list[str] = []
+        if kept is not None:
+            if kept.holds(fresh) and (bank is not None or len(kept.matrix.models) < MIN_MODELS):
+                return f"bank {name} has these answers already"
+            again = [each for each in fresh.matrix.models if each in kept.matrix.models]
+            if bank is not None and self.ranking.bank.exists:
+                fresh = replace(fresh, levels=_levels(group, fresh, bank))
+        answers = fresh if kept is None else kept.joined(fresh)
+        # First what it is made of: should this be cut off here, the next run makes the bank.
+        self.store.put_answers(name, write_answers(answers))
+        models, items = len(answers.matrix.models), len(answers.matrix.items)
+        try:
+            grown = answers.bank()
+        except DataError as error:
+            return (
+                f"the answers of {models} model(s) to {items} documents are kept for bank {name}, "
+                f"which they do not make yet: {error}"
+            )
+        self.store.put(grown, name)
+        return _told(name, fresh.matrix.models, again, models, items)
 
 
-def _bank_to_grow(
-    store: Store, ranking: RankingDocument, prompt: Prompt
-) -> tuple[str, ItemBank | None]:
-    """The store's bank of this task and prompt; else the run's own, where its prompt is the same.
-
-    Returns:
-        The name in the store, and what grows; None where it begins from nothing.
-    """
-    usual = file_part(f"{ranking.task}_{ranking.metric}").lstrip("._-") or "bank"
-    if len({ranking.filter, "none"}) > 1:
-        usual = f"{usual}_{file_part(ranking.filter)}"
-    stored, _ = store.entries()
-    key = (ranking.task, ranking.metric, ranking.filter)
-    mine = [each for each in stored if (each.task, each.metric, each.filter) == key]
-    # The one that the run was made with goes first.
-    mine.sort(key=lambda each: each.sha256 != ranking.bank.sha256)
-    for each in mine:
-        bank = ItemBank.load(store.path(each))
-        if prompt.is_that_of(bank):
-            return each.name, bank
-    taken = {each.name for each in stored}
-    name = usual if usual not in taken else f"{usual}_{prompt.mark}"
-    if ranking.bank.exists and not ranking.doubts:
-        own = _bank_of(ranking, store)
-        if own is not None and prompt.is_that_of(own):
-            return name, own
-    return name, None
+def _by_kind(kinds: dict[str, PromptKind]) -> list[tuple[PromptKind, list[str]]]:
+    """Models by the kind of their prompts."""
+    found: dict[str, tuple[PromptKind, list[str]]] = {}
+    for name, kind in kinds.items():
+        found.setdefault(kind.digest, (kind, []))[1].append(name)
+    return list(found.values())
 
 
-def _bank_of(ranking: RankingDocument, store: Store) -> ItemBank | None:
-    """The bank that a run was made with, where it answers to the task's own prompt."""
-    for each in shipped_banks():
-        if each.sha256 == ranking.bank.sha256:
-            if each.prompt:
-                return None
-            bank = load_bank(each.path)
-            return replace(bank, info=replace(bank.info, task=ranking.task, filter=ranking.filter))
-    path = store.of_hash(ranking.bank.sha256)
-    return None if path is None else ItemBank.load(path)
+def _has_answers(store: Store, name: str) -> bool:
+    return store.answers_of(name).is_file()
 
 
-def _extended(bank: ItemBank, options: CalibrateOptions) -> ItemBank:
-    matrix, sources, notices = new_runs(options, bank)
-    now, before = provenance_of(sources), bank.info.provenance or Provenance()
-    update = Update(bank.sha256, now.date, matrix.models)
-    provenance = replace(
-        now, sources=(*before.sources, *now.sources), updates=(*before.updates, update)
-    )
-    return extend(
-        bank, matrix, clip=True, again=True, widen=True, notices=notices, provenance=provenance
-    )
+def _bank_there(store: Store, name: str) -> ItemBank | None:
+    """The bank of that name as it is now, None where there is none."""
+    file = store.file_of(name)
+    return ItemBank.load(file) if file.is_file() else None
 
 
-def _from_nothing(
-    store: Store,
-    name: str,
-    ranking: RankingDocument,
-    runs: Sequence[LoggedRun],
-    prompt: Prompt,
-) -> str:
-    """A bank from this run's answers and those that wait; they wait on where models are few."""
-    found = score_matrix(
-        runs,
-        ranking.metric,
-        ranking.filter,
-        to_number=document_score,
-        allow=("partial", "prompts"),
-    )
-    waiting = store.folder / "waiting" / f"{name}_{prompt.mark}.parquet"
-    matrix = joined(_read_waiting(waiting), found.matrix)
-    what = f"{ranking.task} by {ranking.metric}"
-    if len(matrix.models) < MIN_MODELS:
-        _write_waiting(waiting, matrix)
-        return (
-            f"{len(found.matrix.models)} model(s) of {what} wait in the store for "
-            f"{MIN_MODELS - len(matrix.models)} more: a bank takes {MIN_MODELS} at least"
-        )
+def _is_other(group: RunAnswers, kind: PromptKind, bank: ItemBank) -> bool:
+    """Whether a group's prompts are others than a bank's."""
+    facts: PromptFacts = bank.info.prompts
+    if kind.differs_from(bank.info.num_fewshot, facts):
+        return True
     try:
-        bank = calibrate(
-            matrix,
-            task=ranking.task,
-            metric=ranking.metric,
-            filter=ranking.filter,
-            score_range=ranking.bank.range,
-            clip=True,
-            higher_is_better=ranking.higher_is_better is not False,
-            task_version=str(runs[0].task_version or ""),
-            dataset_path=runs[0].facts.dataset_path,
-            dataset_name=runs[0].facts.dataset_name,
-            split=runs[0].facts.split,
-            num_fewshot=prompt.num_fewshot,
-            prompts=prompt.facts,
-            notices=[f"grown from runs, beginning with {', '.join(matrix.models)}"],
-            provenance=provenance_of([(run.path.name, run.sha256) for run in runs]),
-        )
-    except DataError as error:
-        _write_waiting(waiting, matrix)
-        return f"{len(matrix.models)} models of {what} wait in the store: {error}"
-    entry = store.put(bank, name)
-    waiting.unlink(missing_ok=True)
+        return any(group.prompts_differ(bank, name) for name in group.runs)
+    except DataError:  # it has none of the documents, which is told later
+        return False
+
+
+def _levels(group: RunAnswers, fresh: Answers, bank: ItemBank) -> NDArray[np.float64]:
+    """Levels of models by the bank as it is now, without themselves; else as the run gave them."""
+    try:
+        rest = without_models(bank, fresh.matrix.models)
+        matrix, _ = group.by_bank(rest)
+        item_of = {key: item for item, key in enumerate(rest.content_hash)}
+        added = np.full((len(matrix.models), len(rest)), np.nan)
+        added[:, [item_of[key] for key in matrix.items]] = fresh.of.scale.to_score(matrix.scores)
+        found = dict(zip(matrix.models, levels_of(rest, added), strict=True))
+    except AdaptiveError:
+        return fresh.levels
+    # One that was asked most of them needs no estimate.
+    pairs = zip(fresh.matrix.models, fresh.levels, strict=True)
+    return np.array([found.get(name, level) for name, level in pairs], dtype=np.float64)
+
+
+def _told(name: str, models: Sequence[str], again: Sequence[str], count: int, items: int) -> str:
+    replaced = f", of which {', '.join(again)} replaced itself" if again else ""
     return (
-        f"bank {name} of the store was made of {entry.n_models} models' answers to {what}: "
-        f"{entry.n_docs} items"
+        f"bank {name} of the store took in {', '.join(models)}{replaced}; it has {count} models "
+        f"and {items} documents now"
     )
-
-
-def joined(old: ScoreMatrix | None, new: ScoreMatrix) -> ScoreMatrix:
-    """Two matrices as one, a model that is in both as the new one has it."""
-    if old is None:
-        return new
-    old = old.select_models([name for name in old.models if name not in new.models])
-    place = {item: column for column, item in enumerate(new.items)}
-    more = [column for column, item in enumerate(old.items) if item not in place]
-    items = (*new.items, *(old.items[column] for column in more))
-    scores = np.full((len(old.models) + len(new.models), len(items)), np.nan)
-    column_of = {item: column for column, item in enumerate(items)}
-    scores[: len(old.models), [column_of[item] for item in old.items]] = old.scores
-    scores[len(old.models) :, : len(new.items)] = new.scores
-    then, now = old.item_attributes or {}, new.item_attributes or {}
-    attributes = {
-        key: np.concatenate([now[key], then[key][more]]) for key in now.keys() & then.keys()
-    }
-    return ScoreMatrix((*old.models, *new.models), items, scores, attributes)
-
-
-def _read_waiting(path: Path) -> ScoreMatrix | None:
-    """What waits, None where nothing does.
-
-    Raises:
-        DataError: The file is damaged.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        return None
-    try:
-        table = pq.read_table(path)
-        models = table.schema.metadata[b"models"]
-    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
-        raise DataError(
-            f"the scores that wait in {path} cannot be read ({error}); move that file away"
-        ) from error
-    names: list[str] = msgspec.json.decode(models)
-    scores = np.array([table[f"score {row}"].to_numpy() for row in range(len(names))])
-    attributes = {
-        name: table[name].to_numpy(zero_copy_only=False)
-        for name in table.column_names
-        if name != "item" and not name.startswith("score ")
-    }
-    return ScoreMatrix(tuple(names), tuple(table["item"].to_pylist()), scores, attributes)
-
-
-def _write_waiting(path: Path, matrix: ScoreMatrix) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns: dict[str, Iterable[Any]] = {"item": matrix.items, **(matrix.item_attributes or {})}
-    columns |= {f"score {row}": each for row, each in enumerate(matrix.scores)}
-    table = pa.table({name: pa.array(list(values)) for name, values in columns.items()})
-    table = table.replace_schema_metadata({"models": msgspec.json.encode(list(matrix.models))})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.part")
-    pq.write_table(table, aside)
-    aside.replace(path)

@@ -1,181 +1,185 @@
-"""A bank that others trust: its card, and where it is exported to.
+"""A bank handed on: its file and its card in a folder, or in a dataset on the hub.
 
-This module owns the card's text and the upload; huggingface_hub talks to the hub. A card says what
-a bank was made from, by which models, when, under which licence, its hash, and how well its own
-held-out models were estimated.
+This module owns where they go and what is not written over; huggingface_hub uploads. A README that
+is not a card of ours is somebody's, and stays.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol
 
-from lm_eval_adaptive.banks.hub import SCHEME
+from lm_eval_adaptive.banks.card import CARD, card_of_bank, is_ours
+from lm_eval_adaptive.banks.hub import SCHEME, is_hub_address
+from lm_eval_adaptive.banks.store import ENDING
 from lm_eval_adaptive.core.bank import ItemBank
-from lm_eval_adaptive.errors import BankError, UsageError
+from lm_eval_adaptive.errors import BankError, UsageError, first_line
+from lm_eval_adaptive.records.files import check_folder, write_aside
 
 if TYPE_CHECKING:
-    from lm_eval_adaptive.core.bank_info import BankInfo
+    from collections.abc import Mapping
 
-_PLACE = re.compile(r"hf://(?P<repo>[\w.\-]+/[\w.\-]+)/(?P<path>[^@#]+)")
-SHOWN_MODELS = 20
-
-
-class Hub(Protocol):
-    """What is needed of the hub; ``huggingface_hub.HfApi`` has it."""
-
-    def create_repo(self, repo_id: str, *, repo_type: str, exist_ok: bool) -> object:
-        """Make a dataset where there is none."""
-        ...
-
-    def file_exists(self, repo_id: str, filename: str, *, repo_type: str) -> bool:
-        """Whether a dataset has a file."""
-        ...
-
-    def upload_file(
-        self, *, path_or_fileobj: bytes, path_in_repo: str, repo_id: str, repo_type: str
-    ) -> object:
-        """Put a file there; what comes back has the commit as ``oid``."""
-        ...
+_PLACE = re.compile(r"hf://(?P<repo>[\w.\-]+/[\w.\-]+)(?P<path>(/[^@#/]+)*)/?")
 
 
-def facts(bank: ItemBank) -> list[tuple[str, str]]:
-    """What there is to know of a bank before it is used: names and values."""
-    info = bank.info
-    made = info.provenance
-    sources = () if made is None else made.sources
-    found = [
-        ("task", f"{info.task}{f' (version {info.task_version})' if info.task_version else ''}"),
-        ("metric", f"{info.metric}, filter {info.filter}, in {_range(info)}"),
-        ("documents", f"{len(bank)}, {int(bank.kept.sum())} of which are asked"),
-        ("models", _models(info)),
-        ("prompts", _prompts(info)),
-        ("made", "not told" if made is None or not made.date else made.date),
-        ("from", ", ".join(f"{each.file} (sha256 {each.sha256[:12]})" for each in sources)),
-        ("licence", info.licence or "not told"),
-        ("response model", info.response_model),
-        *_held_out(info),
-        ("sha256", bank.sha256),
-    ]
-    if made is not None and made.updates:
-        last = made.updates[-1]
-        found.append(("grown", f"{len(made.updates)} times, the last {last.date}"))
-    return [(name, value or "not told") for name, value in found]
+class _Place(Protocol):
+    """Where files are written to, together."""
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content, None where it is not there."""
+
+    def write(self, files: Mapping[str, bytes]) -> str:
+        """Write files, and give what ``--bank`` takes before the file's name."""
 
 
-def _range(info: BankInfo) -> str:
-    scale = info.scale
-    better = "higher" if scale.higher_is_better else "lower"
-    return f"[{scale.lo:g}, {scale.hi:g}] ({info.range_source}), {better} is better"
+@dataclass(frozen=True)
+class Folder:
+    """A folder on this machine."""
+
+    path: Path
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content, None where it is not there."""
+        file = self.path / name
+        return file.read_bytes() if file.is_file() else None
+
+    def write(self, files: Mapping[str, bytes]) -> str:
+        """Write files, each aside first."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_aside(self.path / name, content)
+        return str(self.path)
 
 
-def _models(info: BankInfo) -> str:
-    names = [model.name for model in info.models]
-    more = f" and {len(names) - SHOWN_MODELS} more" if len(names) > SHOWN_MODELS else ""
-    return f"{len(names)}: {', '.join(names[:SHOWN_MODELS])}{more}"
+@dataclass(frozen=True)
+class HubFolder:
+    """A folder of a dataset on the hub.
 
+    Attributes:
+        repo: ``org/dataset``.
+        folder: The folder inside, "" for the top.
+    """
 
-def _prompts(info: BankInfo) -> str:
-    shots = "not told" if info.num_fewshot is None else str(info.num_fewshot)
-    return f"few-shot examples: {shots}"
+    repo: str
+    folder: str
 
+    def _inside(self, name: str) -> str:
+        return f"{self.folder}/{name}" if self.folder else name
 
-def _held_out(info: BankInfo) -> list[tuple[str, str]]:
-    """How well the bank's own models were estimated when they were held out."""
-    if info.correction is None:
-        return []
-    width = info.scale.width
-    found = []
-    for length, each in sorted(info.correction.lengths.items()):
-        said = (
-            f"MAE {each.mae * width:.3g}, correlation {each.correlation:.2f}, "
-            f"{each.covered:.0%} of 95 % intervals hold ({each.tests} tests)"
+    def read(self, name: str) -> bytes | None:
+        """A file's content, None where it is not there.
+
+        Raises:
+            BankError: The dataset cannot be reached, or is not there.
+        """
+        from huggingface_hub import HfApi, hf_hub_download
+
+        try:
+            if not HfApi().file_exists(self.repo, self._inside(name), repo_type="dataset"):
+                return None
+            return Path(
+                hf_hub_download(self.repo, self._inside(name), repo_type="dataset")
+            ).read_bytes()
+        except Exception as error:  # what its transport raises is of no family of its own
+            raise self._refused(error) from error
+
+    def write(self, files: Mapping[str, bytes]) -> str:
+        """Write files in one commit, so that nobody sees a bank without its card.
+
+        Returns:
+            The commit.
+
+        Raises:
+            BankError: The hub refuses.
+        """
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        operations = [
+            CommitOperationAdd(path_in_repo=self._inside(name), path_or_fileobj=content)
+            for name, content in files.items()
+        ]
+        message = f"Item bank {next(iter(files))} and its card"
+        try:
+            done: Any = HfApi().create_commit(
+                self.repo, operations, commit_message=message, repo_type="dataset"
+            )
+        except Exception as error:  # what its transport raises is of no family of its own
+            raise self._refused(error) from error
+        return str(done.oid)
+
+    def _refused(self, error: Exception) -> BankError:
+        return BankError(
+            f"the dataset {self.repo} cannot be written to ({first_line(error)}); make it on the "
+            "hub first, and check HF_TOKEN and HF_HUB_OFFLINE"
         )
-        found.append((f"held out, {length} items", said))
-    return found
 
 
-def card(bank: ItemBank, name: str) -> str:
-    """A bank's card, Markdown with the header that the hub reads."""
-    rows = "\n".join(f"| {key} | {value.replace('|', '/')} |" for key, value in facts(bank))
-    notices = "\n".join(f"- {line}" for line in bank.info.notices) or "- none"
-    return (
-        "---\n"
-        "tags:\n- lm-eval-adaptive\n- item-bank\n"
-        "---\n"
-        f"# {name}\n\n"
-        f"An item bank for `lm-eval-adaptive run --adaptive --tasks {bank.info.task}`.\n\n"
-        f"| | |\n|---|---|\n{rows}\n\n"
-        f"What calibration had to say:\n\n{notices}\n"
-    )
-
-
-def export_bank(path: Path, name: str, place: str, hub: Hub | None = None) -> list[str]:
-    """Copy a bank with its card to a file, a folder, or a dataset on the hub.
+def share(bank: ItemBank, name: str, to: str, *, overwrite: bool) -> list[str]:
+    """Write a bank's file and its card.
 
     Args:
-        path: The bank's file.
-        name: Its name.
-        place: A file ending in ``.parquet``, a folder, or ``hf://org/dataset/path``.
-        hub: The hub; None takes the real one.
+        bank: The bank.
+        name: What its file is called, without ending.
+        to: A folder, or ``hf://org/dataset/path``.
+        overwrite: Whether a bank of that name there may be replaced.
 
     Returns:
-        Where it is now, a line each; of the hub the address that ``--bank`` takes.
+        Where they are, and how they are used, a line each.
 
     Raises:
-        UsageError: The place is none, or is taken.
-        BankError: The hub does not take it.
+        UsageError: The place is none, or holds something that may not be written over.
+        BankError: The hub refuses.
     """
-    bank = ItemBank.load(path)
-    data, text = path.read_bytes(), card(bank, name)
-    if place.startswith(SCHEME):
-        return [_upload(data, text, place, name, hub)]
-    target = Path(place)
-    if target.suffix != ".parquet":
-        target = target / f"{name}.bank.parquet"
-    beside = target.with_name(target.name.removesuffix(".parquet").removesuffix(".bank") + ".md")
-    for file in (target, beside):
-        if file.exists():
-            raise UsageError(f"{file} exists already; export to another place")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(data)
-    beside.write_text(text, encoding="utf-8")
-    return [str(target), str(beside)]
+    on_hub = is_hub_address(to)
+    place: _Place = _hub_folder(to) if on_hub else _folder(to)
+    file = f"{name}{ENDING}"
+    content, bank = _as_file(bank, file)
+    before = place.read(file)
+    if before is not None and before != content and not overwrite:
+        raise UsageError(f"{to} holds a {file} already, another one; add --overwrite to replace it")
+    card = CARD
+    readme = place.read(CARD)
+    if readme is not None and not _may_replace(readme, file):
+        card = f"{name}.md"  # the README is of something else
+    base = to.rstrip("/")
+    address = f"{base}/{file}"
+    shown = f"{address}@main#{bank.sha256}" if on_hub else file  # no folder of this machine
+    told = card_of_bank(bank, file, shown).encode("utf-8", "surrogatepass")
+    where = place.write({file: content, card: told})
+    if on_hub:
+        address = f"{base}/{file}@{where}#{bank.sha256}"
+    return [f"wrote {file} and its card {card} to {to}", f"use it with --bank '{address}'"]
 
 
-def _upload(data: bytes, text: str, place: str, name: str, hub: Hub | None) -> str:
-    match = _PLACE.fullmatch(place.rstrip("/"))
-    if match is None or ".." in place.split("/"):
+def _may_replace(readme: bytes, file: str) -> bool:
+    text = readme.decode("utf-8", "replace")
+    return is_ours(text) and f"| sha256 of {file} |" in text
+
+
+def _as_file(bank: ItemBank, file: str) -> tuple[bytes, ItemBank]:
+    """The bytes of a bank's file, as it was read where it was, and the bank with their hash."""
+    if bank.path and Path(bank.path).is_file():
+        return Path(bank.path).read_bytes(), bank
+    with TemporaryDirectory() as folder:
+        path = bank.save(Path(folder) / file)
+        return path.read_bytes(), ItemBank.load(path)
+
+
+def _hub_folder(to: str) -> HubFolder:
+    match = _PLACE.fullmatch(to.strip())
+    path = [] if match is None else match["path"].strip("/").split("/")
+    if match is None or ".." in path:
         raise UsageError(
-            f"cannot export to {place}: expected hf://org/dataset/path, without revision and hash"
+            f"{to}: expected {SCHEME}org/dataset/path, a folder of a dataset; revision and hash "
+            "are told when the bank is there"
         )
-    repo, inside = match["repo"], match["path"]
-    if not inside.endswith(".parquet"):
-        inside = f"{inside}/{name}.bank.parquet"
-    beside = inside.removesuffix(".parquet").removesuffix(".bank") + ".md"
-    if hub is None:
-        from huggingface_hub import HfApi
-
-        hub = HfApi()
-    try:
-        hub.create_repo(repo, repo_type="dataset", exist_ok=True)
-        if not hub.file_exists(repo, "README.md", repo_type="dataset"):
-            _put(hub, repo, "README.md", text.encode())
-        _put(hub, repo, beside, text.encode())
-        commit = _put(hub, repo, inside, data)
-    except (OSError, ValueError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BankError(
-            f"the hub does not take {inside} ({type(error).__name__}: {first}); check HF_TOKEN, "
-            f"its rights to {repo} and HF_HUB_OFFLINE, or export to a folder"
-        ) from error
-    return f"{SCHEME}{repo}/{inside}@{commit}#{hashlib.sha256(data).hexdigest()}"
+    return HubFolder(match["repo"], "/".join(path))
 
 
-def _put(hub: Hub, repo: str, path: str, data: bytes) -> str:
-    told = hub.upload_file(
-        path_or_fileobj=data, path_in_repo=path, repo_id=repo, repo_type="dataset"
-    )
-    return str(getattr(told, "oid", "main"))
+def _folder(to: str) -> Folder:
+    path = Path(to)
+    check_folder(path, "--to")
+    return Folder(path)

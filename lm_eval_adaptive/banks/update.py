@@ -75,9 +75,19 @@ def new_runs(
     Raises:
         DataError: The runs are of another version or number of few-shot examples than the bank.
     """
+    runs = exclude_runs(find_runs(options.samples, bank.info.task), options.exclude_model)
+    return scores_by_bank(newest_of_each(runs), options, bank)
+
+
+def scores_by_bank(
+    runs: Sequence[LoggedRun], options: CalibrateOptions, bank: ItemBank
+) -> tuple[ScoreMatrix, list[tuple[str, str]], list[str]]:
+    """Scores of some logged runs by the bank's items, the files they are from, and notices.
+
+    Raises:
+        DataError: The runs are of another version or number of few-shot examples than the bank.
+    """
     info = bank.info
-    runs = exclude_runs(find_runs(options.samples, info.task), options.exclude_model)
-    runs = _newest_of_each(runs)
     found = _scores_by_items(runs, options, bank)
     for run in found.runs:
         for allowance, name, theirs, own in (
@@ -165,7 +175,7 @@ def _scores_by_items(
     return by_all if known(by_all) > known(by_columns) else by_columns
 
 
-def _newest_of_each(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
+def newest_of_each(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
     """One run of each model and folder, the newest: a run that went on is logged once more."""
     newest: dict[tuple[str, Path], LoggedRun] = {}
     for run in sorted(runs, key=lambda each: each.date):

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         default=[],
         metavar="DIR_OR_GLOB",
-        help="Logs written by --log_samples, any format since 0.4.0",
+        help="Logs written by --log_samples, any format since 0.4.0, or records of Every Eval Ever",
     )
     parser.add_argument("--scores", metavar="FILE", help="Parquet or CSV, long or wide")
     parser.add_argument(

@@ -180,19 +180,26 @@ def _add_measure(own: argparse._ArgumentGroup) -> None:
         default=quiet,
         metavar="<path>|<task>[:<metric>]=<path>",
         help="Bank to use: a file, hf://org/dataset/path@revision#sha256, a name of `bank list`; "
-        "default: the one the task's metadata.adaptive.bank names, else one of the store or the "
-        "package that has the task's documents. none ranks without any calibration: all models are "
+        "default: the one the "
+        "task's metadata.adaptive.bank names, else one of your store or of the package whose "
+        "documents are the task's. none ranks without any calibration: all models are "
         "asked the same documents, and paired differences decide",
     )
-    own.add_argument(
+    growing = own.add_mutually_exclusive_group()
+    growing.add_argument(
         "--grow",
+        dest="grow",
         action="store_true",
         default=quiet,
-        help="Afterwards, let this run's models enter the store's bank of the task, made from "
-        "nothing if need be; `bank grow on` does so after every run",
+        help="After the run, have its answers join the task's bank in your store, which is made if "
+        "there is none; default: as `bank grow on|off` says, off at first",
     )
-    own.add_argument(
-        "--no_grow", dest="grow", action="store_false", default=quiet, help="Not this time"
+    growing.add_argument(
+        "--no_grow",
+        dest="grow",
+        action="store_false",
+        default=quiet,
+        help="Leave the store as it is after this run",
     )
     own.add_argument(
         "--range",

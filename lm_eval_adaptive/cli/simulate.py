@@ -73,7 +73,7 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         default=[],
         metavar="DIR_OR_GLOB",
-        help="Logs written by --log_samples",
+        help="Logs written by --log_samples, or records of Every Eval Ever",
     )
     add("--task", default=None, help="With --samples: the task, where the logs hold several")
     add(
@@ -262,11 +262,22 @@ def _turned(matrix: ScoreMatrix) -> ScoreMatrix:
 
 
 def _from_logs(namespace: argparse.Namespace, metric: str) -> tuple[str, ScoreMatrix, bool | None]:
+    from lm_eval_adaptive.banks.eee_scores import recorded_scores, refuse_two_kinds
     from lm_eval_adaptive.banks.log_scores import metrics_in, score_matrix
     from lm_eval_adaptive.host.logs import find_runs
+    from lm_eval_adaptive.host.logs.eee import find_records
     from lm_eval_adaptive.host.measures import metric_and_filter
     from lm_eval_adaptive.host.scoring import direction, document_score
 
+    if records := find_records(namespace.samples):
+        names = sorted({m.evaluation.partition("/")[0] for each in records for m in each.metrics})
+        task = namespace.task or names[0]
+        if len(names) > 1 and namespace.task is None:
+            raise UsageError(f"the records hold {', '.join(names)}; choose one with --task")
+        refuse_two_kinds(namespace.samples, task)
+        recorded = recorded_scores(records, metric, task)
+        matrix = replace(recorded.matrix, notices=recorded.notices)
+        return task, matrix, not recorded.metric.lower_is_better
     runs = find_runs(namespace.samples, namespace.task)
     name, filter_name = metric_and_filter(metric, metrics_in(runs))
     tasks = sorted({each.task for each in runs})

@@ -14,7 +14,7 @@ import numpy as np
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.bank_info import BankInfo, CalibrationModel, PromptFacts
 from lm_eval_adaptive.core.bernoulli import BernoulliPosterior
-from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items
+from lm_eval_adaptive.core.calibration import MIN_MODELS, calibrate_items, completed_means
 from lm_eval_adaptive.core.crossvalidation import MIN_CV_MODELS
 from lm_eval_adaptive.core.holdout import (
     MAX_GROUP,
@@ -137,6 +137,7 @@ def calibrate(
     prompts: PromptFacts | None = None,
     licence: str = "",
     provenance: Provenance | None = None,
+    levels: FloatArray | None = None,
 ) -> ItemBank:
     """Make a bank from raw scores.
 
@@ -160,6 +161,8 @@ def calibrate(
         prompts: What else they have in common.
         licence: A note on what the scores were made from.
         provenance: What made the bank, from which files.
+        levels: Full scores in [0, 1] of models whose items were chosen for them, as estimated
+            elsewhere, NaN for the others; one a model.
 
     Returns:
         The bank, not saved yet.
@@ -210,7 +213,8 @@ def calibrate(
         notes.append(why)
     else:
         name = cast("ResponseModelName", response_model)
-    fit = calibrate_items(scores, name)
+    given = levels if levels is not None and np.isfinite(levels).any() else None
+    fit = calibrate_items(scores, name, given)
     dropped = [reason for reason in fit.reason if reason]
     notes += [
         f"{dropped.count(reason)} item(s) are not asked: {reason}"
@@ -257,7 +261,9 @@ def calibrate(
         kept=fit.kept,
         reason=fit.reason,
         n_scores=np.isfinite(scores).sum(axis=0),
-        mean_score=np.nanmean(scores, axis=0),
+        mean_score=(
+            np.nanmean(scores, axis=0) if given is None else completed_means(scores, given)[1]
+        ),
         item_rest_correlation=fit.item_rest_correlation,
         input_tokens=numbers("input_tokens"),
         output_tokens=numbers("output_tokens"),

@@ -23,7 +23,7 @@ from lm_eval_adaptive.core.methods import inference_of, learned
 from lm_eval_adaptive.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,22 +45,18 @@ def extend(
     matrix: ScoreMatrix,
     *,
     clip: bool = False,
-    again: bool = False,
-    widen: bool = False,
     notices: Sequence[str] = (),
     provenance: Provenance | None = None,
 ) -> ItemBank:
     """The bank with further models, refitted.
 
-    Range, metric and response model stay those of the bank, and items unless ``widen``.
+    Range, metric, response model and items stay those of the bank.
 
     Args:
         bank: The bank.
         matrix: Raw scores of the new models, by the bank's ``content_hash``; NaN where not asked.
         clip: Clip scores outside the bank's range and count them, instead of refusing. Where the
             bank's range was observed in its own scores, they are clipped anyway.
-        again: Whether models that are in the bank take the place of what it has of them.
-        widen: Whether documents that are not in the bank join it.
         notices: Lines to keep with the bank.
         provenance: Where the new scores come from; replaces the bank's own.
 
@@ -74,13 +70,13 @@ def extend(
     """
     known = {model.name for model in bank.info.models}
     for name in matrix.models:
-        if name in known and not again:
+        if name in known:
             raise UsageError(
                 f"{name} is in bank {bank.path or bank.info.task} already; leave it out with "
                 "--exclude_model, or recalibrate from all logs to replace it"
             )
     notes = [*bank.info.notices, *notices]
-    raw, further = _by_item(bank, matrix, notes, widen=widen)
+    raw = _by_item(bank, matrix, notes)
     scale = bank.info.scale
     outside = np.isfinite(raw) & scale.outside(raw)
     if outside.any():
@@ -98,21 +94,12 @@ def extend(
             f"[{scale.lo:g}, {scale.hi:g}]"
         )
     added = scale.to_score(raw)
-    estimated = _estimated(bank, added[:, : len(bank)])
-    stay = np.array([model.name not in matrix.models for model in bank.info.models])
-    old_scores = bank.scores[stay]
-    if further:
-        bank = _widened(bank, matrix, further)
-        old_scores = np.pad(old_scores, [(0, 0), (0, len(further))], constant_values=np.nan)
-    scores = np.concatenate([old_scores, added])
-    levels = np.concatenate([_old_levels(bank)[stay], estimated])
+    scores = np.concatenate([bank.scores, added])
+    levels = np.concatenate([_old_levels(bank), _estimated(bank, added)])
     given = levels if np.isfinite(levels).any() else None
     fit = calibrate_items(scores, bank.info.response_model, given)
-    staying = [model.name for model in bank.info.models if model.name not in matrix.models]
-    names = [*staying, *matrix.models]
-    partial = int(np.isfinite(estimated).sum())
-    if not stay.all():
-        notes.append(f"{int((~stay).sum())} model(s) came again and replaced themselves")
+    names = [*(model.name for model in bank.info.models), *matrix.models]
+    partial = int(np.isfinite(levels[len(bank.scores) :]).sum())
     notes.append(
         f"added {len(matrix.models)} model(s), {partial} of them with the scores of a test that "
         "chose their items"
@@ -150,66 +137,79 @@ def extend(
     )
 
 
-def _by_item(
-    bank: ItemBank, matrix: ScoreMatrix, notes: list[str], *, widen: bool
-) -> tuple[FloatArray, list[int]]:
-    """Raw scores of the new models in the order of the bank's items, then of those that join it.
+def without_models(bank: ItemBank, names: Collection[str]) -> ItemBank:
+    """The bank without some of its models, its items fitted to the others' scores.
 
-    Returns:
-        The scores, and the columns of the matrix that join.
+    What it learned of its errors stays as it is: the bank serves to place models that come again.
+
+    Args:
+        bank: The bank.
+        names: Models to leave out; those that are not there count for nothing.
+
+    Raises:
+        DataError: Too few are left, or they do not differ.
     """
+    rows = [row for row, each in enumerate(bank.info.models) if each.name not in names]
+    if len(rows) == len(bank.info.models):
+        return bank
+    scores = bank.scores[rows]
+    seen = np.isfinite(scores).any(axis=0)
+    if not seen.all():
+        raise DataError(
+            f"{int((~seen).sum())} of the bank's {len(bank)} items were answered by none but the "
+            "models that come again"
+        )
+    levels = _old_levels(bank)[rows]
+    given = levels if np.isfinite(levels).any() else None
+    fit = calibrate_items(scores, bank.info.response_model, given)
+    kept = [bank.info.models[row].name for row in rows]
+    info = replace(
+        bank.info,
+        parameters=fit.parameters,
+        models=models_of(kept, fit, scores, bank.info.scale),
+    )
+    return replace(
+        bank,
+        info=info,
+        parameters=fit.items,
+        kept=fit.kept,
+        reason=fit.reason,
+        n_scores=np.asarray(np.isfinite(scores).sum(axis=0)),
+        mean_score=completed_means(scores, given)[1],
+        item_rest_correlation=fit.item_rest_correlation,
+        scores=scores,
+    )
+
+
+def levels_of(bank: ItemBank, added: FloatArray) -> FloatArray:
+    """Full scores by a bank of models that were asked a part of its items, NaN for the others.
+
+    Args:
+        bank: The bank.
+        added: Scores in [0, 1] by the bank's items, shape (m, n), NaN where not asked.
+    """
+    return _estimated(bank, added)
+
+
+def _by_item(bank: ItemBank, matrix: ScoreMatrix, notes: list[str]) -> FloatArray:
+    """Raw scores of the new models in the order of the bank's items."""
     place = {name: item for item, name in enumerate(bank.content_hash)}
     columns = np.array([place.get(name, -1) for name in matrix.items], dtype=np.intp)
     unknown = int((columns < 0).sum())
-    further = np.flatnonzero(columns < 0).tolist() if widen else []
-    if unknown > MAX_UNKNOWN * len(columns) and not widen:
+    if unknown > MAX_UNKNOWN * len(columns):
         raise DataError(
             f"{unknown} of the {len(columns)} documents of the new runs are not in bank "
             f"{bank.path or bank.info.task}: the documents were edited, or the runs are of another "
             "dataset or split; recalibrate from logs on one version of the data"
         )
     if unknown:
-        became = "joined the bank" if widen else "that are not in the bank"
-        notes.append(f"{'' if widen else 'left out '}{unknown} document(s) {became}")
+        notes.append(f"left out {unknown} document(s) that are not in the bank")
     raw = np.full((len(matrix.models), len(bank)), np.nan)
     raw[:, columns[columns >= 0]] = matrix.scores[:, columns >= 0]
     for row, name in enumerate(matrix.models):
         if not np.isfinite(raw[row]).any():
             raise DataError(f"{name} has no score on any item of the bank; leave it out")
-    if further:
-        raw = np.concatenate([raw, matrix.scores[:, further]], axis=1)
-    return raw, further
-
-
-def _widened(bank: ItemBank, matrix: ScoreMatrix, columns: list[int]) -> ItemBank:
-    """A bank whose rows are told of further items, whose parameters are still to be fitted.
-
-    Scores stay as they are; models that were tested in full on the former items count as tested in
-    part, their levels being what they had there.
-    """
-    attributes = matrix.item_attributes or {}
-    count = len(columns)
-
-    def texts(old: tuple[str, ...], name: str) -> tuple[str, ...]:
-        own = attributes[name][columns].tolist() if name in attributes else [""] * count
-        return (*(old or ("",) * len(bank)), *map(str, own))
-
-    def numbers(old: FloatArray, name: str) -> FloatArray:
-        own = attributes[name][columns] if name in attributes else np.full(count, np.nan)
-        return np.concatenate([old, np.asarray(own, dtype=np.float64)])
-
-    doc_ids = numbers(bank.doc_id.astype(np.float64), "doc_id")
-    return replace(
-        bank,
-        content_hash=(*bank.content_hash, *(matrix.items[column] for column in columns)),
-        doc_id=np.nan_to_num(doc_ids, nan=-1.0).astype(np.int_),
-        doc_hash=texts(bank.doc_hash, "doc_hash"),
-        prompt_hash=texts(bank.prompt_hash, "prompt_hash"),
-        part_hash=texts(bank.part_hash, "part_hash"),
-        sight_hash=texts(bank.sight_hash, "sight_hash"),
-        input_tokens=numbers(bank.input_tokens, "input_tokens"),
-        output_tokens=numbers(bank.output_tokens, "output_tokens"),
-    )
+    return raw
 
 
 def _old_levels(bank: ItemBank) -> FloatArray:

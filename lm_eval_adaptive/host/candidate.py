@@ -165,6 +165,7 @@ class Candidate:
         from lm_eval.api.registry import get_model, model_registry
         from lm_eval.models import MODEL_MAPPING
 
+        self._refuse_engines_made_anew()
         known = set(MODEL_MAPPING) | set(model_registry.keys())
         if self.spec.model in known:
             return
@@ -176,6 +177,25 @@ class Candidate:
             raise UsageError(
                 f"the harness has no model type {self.spec.model!r} (model {self.name}); {hint}"
             ) from error
+
+    def _refuse_engines_made_anew(self) -> None:
+        """Refuse ``data_parallel_size`` above 1: the harness would build engines in every call.
+
+        Raises:
+            UsageError: It is asked for.
+        """
+        given = self.spec.model_args.get("data_parallel_size", 1)
+        try:
+            count = int(given)
+        except (TypeError, ValueError):
+            return  # the back end says what is wrong with it
+        if count > 1:
+            raise UsageError(
+                f"model {self.name}: data_parallel_size={count} makes the harness build its "
+                "engines anew in every call, and an adaptive run calls in every round; serve it "
+                "once (docs/serving.md: one server with several GPUs, num_concurrent above 1), or "
+                "use tensor_parallel_size"
+            )
 
     @property
     def lm(self) -> Any:

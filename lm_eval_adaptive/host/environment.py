@@ -69,7 +69,7 @@ def refuse_several_processes() -> None:
             f"adaptive runs take one process, this is one of {count} (accelerate launch or "
             "torchrun): start lm-eval-adaptive by itself and use the back end's own parallelism "
             "(hf: parallelize=True, vllm: tensor_parallel_size), or a server with several GPUs "
-            "behind local-completions"
+            "behind local-completions: docs/serving.md and docs/clusters.md say how"
         )
 
 

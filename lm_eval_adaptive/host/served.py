@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lm_eval_adaptive.errors import first_line
 from lm_eval_adaptive.host.environment import NULL_ANSWER
+from lm_eval_adaptive.host.gate import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -327,7 +328,7 @@ class Served:
         self._parse = lm.parse_generations
         self._choices = isinstance(lm, LocalCompletionsAPI)
         self.session: Session | None = None
-        self._gate: tuple[Any, asyncio.Semaphore] | None = None
+        self._gate: tuple[Any, Gate] | None = None
         self.retries, lm.max_retries = int(lm.max_retries), 1  # tries are counted here
         lm.model_call, lm.amodel_call = self._model_call, self._amodel_call
         lm.parse_generations = self._parse_generations
@@ -424,45 +425,58 @@ class Served:
                 raise fault_of(error, heard.text, heard.wait) from error
             return _whole(list(texts), len(part))
 
-        async with self._one_of_many():
-            found = await self._asettled(mine, lambda: send(messages, cache_keys), len(messages))
-            if len(messages) > 1 and _refused(found):
-                found = [
-                    (await self._asettled(mine, lambda m=m, k=k: send([m], [k]), 1))[0]  # type: ignore[misc]
-                    for m, k in zip(messages, cache_keys, strict=True)
-                ]
-            for (context, _), what in zip(cache_keys, found, strict=True):
-                mine.settle(context, what)
+        gate = self._one_of_many()
+        found = await self._asettled(mine, lambda: send(messages, cache_keys), len(messages), gate)
+        if len(messages) > 1 and _refused(found):
+            found = [
+                (await self._asettled(mine, lambda m=m, k=k: send([m], [k]), 1, gate))[0]  # type: ignore[misc]
+                for m, k in zip(messages, cache_keys, strict=True)
+            ]
+        for (context, _), what in zip(cache_keys, found, strict=True):
+            mine.settle(context, what)
         return [each if isinstance(each, str) else NO_ANSWER for each in found]
 
-    def _one_of_many(self) -> asyncio.Semaphore:
-        """Lets through as many requests as may be out; the others can still be kept back."""
+    def _one_of_many(self) -> Gate:
+        """Lets through as many requests as the server takes; the others can still be kept back."""
         loop = asyncio.get_running_loop()
         if self._gate is None or self._gate[0] is not loop:
-            self._gate = loop, asyncio.Semaphore(max(int(self._lm._concurrent), 1))  # noqa: SLF001
+            gate = Gate(int(self._lm._concurrent))  # noqa: SLF001
+            if self._gate is not None:  # what the server took in the last round
+                gate.limit = min(max(self._gate[1].limit, 1.0), gate.limit)
+            self._gate = loop, gate
         return self._gate[1]
 
     @staticmethod
     async def _asettled(
-        session: Session, send: Callable[[], Coroutine[Any, Any, list[str]]], count: int
+        session: Session,
+        send: Callable[[], Coroutine[Any, Any, list[str]]],
+        count: int,
+        gate: Gate,
     ) -> Sequence[str | Fault | None]:
         tries = _Tries(session)
         while not session.over:
-            sent = asyncio.ensure_future(send())
-            while not sent.done():
-                await asyncio.wait({sent}, timeout=POLL)
-                if session.stop.overdue and not sent.done():
-                    sent.cancel()
+            async with gate:  # left while a second try waits, so that others have their turn
+                if session.over:
+                    break
+                began = time.monotonic()
+                sent = asyncio.ensure_future(send())
+                while not sent.done():
                     await asyncio.wait({sent}, timeout=POLL)
-                    return [None] * count
+                    if session.stop.overdue and not sent.done():
+                        sent.cancel()
+                        await asyncio.wait({sent}, timeout=POLL)
+                        return [None] * count
             try:
                 found = sent.result()
             except Fault as fault:
+                if fault.kind == "away" or "timeout" in str(fault).lower():
+                    gate.busy(began)
                 pause = tries.pause_after(fault)
                 if pause is None:
                     return [None if session.lost else fault] * count
                 await session.asleep(pause)
             else:
+                gate.answered()
                 session.alive()
                 return found
         return [None] * count

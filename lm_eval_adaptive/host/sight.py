@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-def sights(seen: Callable[[], Iterable[tuple[str, object]]]) -> tuple[str, ...]:
+def sights(
+    seen: Callable[[], Iterable[tuple[str, object]]], *, alone: bool = False
+) -> tuple[str, ...]:
     r"""Hash of what sets each document apart in its prompt, and of its target.
 
     Args:
         seen: Gives the prompt, or the document's own part of it, as text or as the JSON of a chat,
             and the target of each document of one run. It is called twice, so that a log of any
             length can be read again in place of being held.
+        alone: Leave the targets out, and white space apart: how other programs write these is
+            not known.
 
     Returns:
         64 hexadecimal digits each, "" where a prompt holds nothing of its own.
@@ -52,20 +56,23 @@ def sights(seen: Callable[[], Iterable[tuple[str, object]]]) -> tuple[str, ...]:
         text = _last_turn(prompt)
         return text[start : len(text) - end].strip()
 
-    return tuple(
-        content_hash({"prompt": part, "target": _plain(target)}) if part else ""
-        for prompt, target in seen()
-        for part in [own(prompt)]
-    )
+    def named(part: str, target: object) -> str:
+        if not part:
+            return ""
+        if alone:
+            return content_hash({"prompt": " ".join(part.split())})
+        return content_hash({"prompt": part, "target": _plain(target)})
+
+    return tuple(named(own(prompt), target) for prompt, target in seen())
 
 
-def live_sights(task: Any, docs: Sequence[Any]) -> tuple[str, ...]:
+def live_sights(task: Any, docs: Sequence[Any], *, alone: bool = False) -> tuple[str, ...]:
     """The same of a live task's documents, "" for all where a part is no text."""
     with draws_left_alone():
         found = [(task.doc_to_text(doc), task.doc_to_target(doc)) for doc in docs]
     if not all(isinstance(part, str) for part, _ in found):
         return ("",) * len(docs)
-    return sights(lambda: found)
+    return sights(lambda: found, alone=alone)
 
 
 def _common(one: str, other: str) -> str:

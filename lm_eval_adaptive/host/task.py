@@ -354,6 +354,10 @@ class TaskDocs:
         """Identity of each document by what models see of it and what they are held against."""
         return live_sights(self.task, self.docs)
 
+    def prompts_alone(self) -> tuple[str, ...]:
+        """Identity of each document by what models see of it, white space and targets apart."""
+        return live_sights(self.task, self.docs, alone=True)
+
     def _keys(self, docs: Any, columns: frozenset[str] | None) -> tuple[str, ...]:
         hashes = [self._hash(doc_id, doc, columns) for doc_id, doc in enumerate(docs)]
         return item_keys(hashes, range(len(hashes)))

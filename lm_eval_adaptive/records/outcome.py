@@ -39,7 +39,7 @@ class RunOutcome:
         report: The page that shows it, None where there is none.
         summary: Over several tasks: mean rank and mean standardised score of each model.
         summary_file: Where it was written.
-        grown: What became of the banks of the store, a line each.
+        grown: What the run's answers did to the banks of the store, a line each.
     """
 
     output_path: Path

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = 1
+ALARM = "alarm"  # stands among a ranking's doubts where the models do not bear the bank out
 
 Verdict = Literal["a", "b", "undecided", "equivalent"]
 DECIDED: tuple[Verdict, ...] = ("a", "b")

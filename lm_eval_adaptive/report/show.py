@@ -45,7 +45,7 @@ def show_outcome(outcome: RunOutcome, console: Any = None) -> None:
         _show_files(console, outcome, task.files)
     _show_summary(console, outcome)
     for line in outcome.grown:
-        _prose(console, line)
+        _line(console, line)
 
 
 def _line(console: Any, text: str, style: str = "") -> None:

@@ -58,7 +58,8 @@ class AdaptiveConfig:
         on_error: What an answer without a score counts as: ``missing``, or ``score:V`` with V in
             raw metric units.
         clip: Whether to go on where many scores lie outside the metric's range.
-        grow: Whether this run's models enter the store's bank of the task; None as the store says.
+        share: Without a bank: a fixed length, as a share of the documents; of ``bank make``.
+        grow: Whether the answers join the task's bank in the store; None as the store is set.
     """
 
     bank: str | Path | Mapping[str, str | Path] | Sequence[str] | None = None
@@ -83,6 +84,7 @@ class AdaptiveConfig:
     stratify: str | None = None
     on_error: str = MISSING
     clip: bool = False
+    share: float | None = None
     grow: bool | None = None
 
     def __post_init__(self) -> None:
@@ -114,6 +116,8 @@ class AdaptiveConfig:
                 f"--on_error {self.on_error} is in the units of one metric, and --metric names "
                 f"{len(self.metrics)}; leave it out, or rank by one metric"
             )
+        if self.grow not in (None, True, False):
+            raise UsageError(f"grow must be true or false, got {self.grow!r}")
         self.procedure(1.0, 1, 0)
 
     @property
@@ -204,7 +208,9 @@ class AdaptiveConfig:
         found.pop("bank")
         if self.on_error == MISSING:  # journals of the first versions do not have it
             found.pop("on_error")
-        found.pop("grow")  # it changes the store, not the run
+        if self.share is None:  # journals of other runs do not have it
+            found.pop("share")
+        found.pop("grow")  # what becomes of the answers is not what was asked
         found.pop("clip")  # it may be said when the run is resumed; the ranking's warnings tell it
         return found
 

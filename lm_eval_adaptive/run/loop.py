@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from lm_eval_adaptive.banks.at_hand import Circumstances
+from lm_eval_adaptive.banks.prompts import prompts_of
 from lm_eval_adaptive.errors import Interrupted, ModelError, ScoringError, UsageError, first_line
 from lm_eval_adaptive.host.candidate import Candidate
 from lm_eval_adaptive.host.environment import (
@@ -208,10 +210,11 @@ class AdaptiveRun:
         adaptive = replace(self.adaptive, bank=banks)
         refuse_idle_options(adaptive, self.candidates)
         begun = banks_begun_with(self.resume)
-        found = [
-            (docs, open_contest(docs, adaptive, specs, size, seed, begun.get(docs.name)))
-            for docs in documents
-        ]
+        found = []
+        for docs in documents:
+            prompts = {each.name: prompts_of(docs, each.prompt) for each in self.candidates}
+            brought = Circumstances(prompts, begun.get(docs.name))
+            found.append((docs, open_contest(docs, adaptive, specs, size, seed, brought)))
         for docs, contest in found:
             for view in contest.views:
                 tell_prompt_differences(docs, view, self.candidates)

@@ -25,10 +25,11 @@ from lm_eval_adaptive.run.costs import expected_costs, item_costs
 from lm_eval_adaptive.run.recipe import recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from lm_eval_adaptive.banks.at_hand import Circumstances
     from lm_eval_adaptive.core.bank import ItemBank
     from lm_eval_adaptive.host.settings import CandidateSpec
     from lm_eval_adaptive.host.task import TaskDocs
@@ -41,7 +42,7 @@ def open_contest(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
-    hashes: Collection[str] | None = None,
+    run: Circumstances | None = None,
 ) -> Contest:
     """The contest of some models on a task.
 
@@ -53,7 +54,7 @@ def open_contest(
         specs: The models, sorted by name.
         batch: Items the back ends answer in about the time of one.
         seed: Seed of the random sampler.
-        hashes: Where the run is resumed, hashes of the banks it began with.
+        run: What the run brings to the choice of a bank where nobody names one.
 
     Raises:
         BankError: There is no bank, or it is of another task, metric or filter, or the banks of
@@ -64,7 +65,7 @@ def open_contest(
     options = [adaptive]
     if len(adaptive.metrics) > 1:
         options = [replace(adaptive, metric=metric) for metric in adaptive.metrics]
-    views = [_view(docs, each, specs, batch, seed, hashes) for each in options]
+    views = [_view(docs, each, specs, batch, seed, run) for each in options]
     if len(views) > 1:
         shared = set.intersection(*(set(view.item_of) for view in views))
         if not shared:
@@ -83,12 +84,12 @@ def _view(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
-    hashes: Collection[str] | None,
+    run: Circumstances | None,
 ) -> View:
     """The contest by one metric."""
     if is_cold(docs, adaptive):
         return _view_without_bank(docs, adaptive, specs, batch, seed)
-    return _view_of_bank(docs, adaptive, specs, batch, seed, hashes)
+    return _view_of_bank(docs, adaptive, specs, batch, seed, run)
 
 
 def _view_of_bank(
@@ -97,11 +98,13 @@ def _view_of_bank(
     specs: Sequence[CandidateSpec],
     batch: int,
     seed: int,
-    hashes: Collection[str] | None,
+    run: Circumstances | None,
 ) -> View:
-    bank, found = _bank_of(docs, adaptive, hashes)
+    bank, found = _bank_of(docs, adaptive, run)
     info, own = bank.info, tuple(spec.name for spec in specs)
-    where, notices = match_documents(bank, docs.keys, docs.seen_keys, sights=docs.sights)
+    where, notices = match_documents(
+        bank, docs.keys, docs.seen_keys, sights=docs.sights, prompts=docs.prompts_alone
+    )
     _check_asked(bank, where)
     known, told = known_rows(bank, adaptive.against, own)
     procedure = Procedure.for_bank(
@@ -140,6 +143,9 @@ def _view_without_bank(
     seed: int,
 ) -> View:
     metric, filter_name, scale = measure_of(docs, adaptive)
+    if adaptive.share is not None:
+        count = min(max(int(np.ceil(adaptive.share * len(docs))), 1), len(docs))
+        adaptive = replace(adaptive, items_per_model=count)
     unknown = np.full(len(docs), np.nan)
     procedure = Procedure.for_order(
         shared_order(docs, adaptive, seed),
@@ -205,7 +211,7 @@ def _signed(
 
 
 def _bank_of(
-    docs: TaskDocs, adaptive: AdaptiveConfig, hashes: Collection[str] | None
+    docs: TaskDocs, adaptive: AdaptiveConfig, run: Circumstances | None
 ) -> tuple[ItemBank, tuple[str, ...]]:
     """The task's bank, as it is to be used, and which it is where nobody named it.
 
@@ -213,7 +219,7 @@ def _bank_of(
         BankError: There is none, or it is of another task, version, metric or filter.
     """
     metric = next(iter(adaptive.metrics), None)
-    taken = find_bank(docs, adaptive.bank_for(docs.name), metric, hashes)
+    taken = find_bank(docs, adaptive.bank_for(docs.name), metric, run)
     bank = refit(taken.bank, adaptive.response_model)
     info, where = bank.info, bank.path
     if info.task != docs.name:

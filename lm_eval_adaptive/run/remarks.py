@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from lm_eval_adaptive.core.widening import pair_widening, place
+from lm_eval_adaptive.records.ranking import ALARM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +141,7 @@ def _guessed_costs(contest: Contest) -> list[str]:
 def doubts(view: View) -> tuple[str, ...]:
     """What speaks against the bank: its alarm, and settings in which prompts differ."""
     told = view.procedure.estimate(view.state).agreement
-    return (*(["alarm"] if told is not None and told.alarm else []), *view.unlike)
+    return (*([ALARM] if told is not None and told.alarm else []), *view.unlike)
 
 
 def _doubt(view: View) -> list[str]:

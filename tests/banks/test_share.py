@@ -1,109 +1,286 @@
-"""A bank's card, and its export to a folder and to a hub that is made up."""
+"""Banks handed on: the card tells what the file holds, and nothing of others is written over."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from lm_eval_adaptive.banks import card, share
 from lm_eval_adaptive.banks.hub import fetch_bank
-from lm_eval_adaptive.banks.share import card, export_bank
-from lm_eval_adaptive.cli.main import main
+from lm_eval_adaptive.banks.store import Store
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.core.bank_info import Provenance, Source
-from lm_eval_adaptive.errors import BankError, UsageError
-from tests.core.helpers import FactorBenchmark
+from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.matrix import ScoreMatrix
+from tests.support.bad_input import attempt
+
+COMMIT = "c0ffee" * 6 + "c0de"
 
 
-class Hub:
-    """A hub in memory."""
-
-    def __init__(self, fault=None):
-        self.files, self.fault = {}, fault
-
-    def create_repo(self, repo_id, *, repo_type, exist_ok):
-        assert (repo_type, exist_ok) == ("dataset", True)
-        if self.fault:
-            raise self.fault
-
-    def file_exists(self, repo_id, filename, *, repo_type):
-        return (repo_id, filename) in self.files
-
-    def upload_file(self, *, path_or_fileobj, path_in_repo, repo_id, repo_type):
-        self.files[repo_id, path_in_repo] = path_or_fileobj
-        return SimpleNamespace(oid="abc123")
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    rng = np.random.default_rng(3)
-    bank = FactorBenchmark(rng, n=60).bank(rng, models=12)
-    made = Provenance(date="2026-11-30", sources=(Source("scores.csv", "f" * 64),))
-    bank = replace(bank, info=replace(bank.info, provenance=made, licence="MIT"))
-    return bank.save(tmp_path_factory.mktemp("share") / "own.bank.parquet")
+def good_bank(models=12, **info):
+    rng = np.random.default_rng(1)
+    ability, hard = np.linspace(-1.5, 1.5, models), rng.normal(0.0, 1.0, 120)
+    mean = 1.0 / (1.0 + np.exp(-(ability[:, None] - hard)))
+    scores = np.clip(mean + rng.normal(0.0, 0.1, mean.shape), 0.0, 1.0)
+    bank = calibrate(
+        ScoreMatrix(
+            tuple(f"model-{row}" for row in range(models)),
+            tuple(f"doc{n:03d}" for n in range(120)),
+            scores,
+        ),
+        task="quiz", metric="score", score_range=(0.0, 1.0), response_model="robust-2pl",
+        licence="CC BY 4.0", num_fewshot=3, task_version="1.0", dataset_path="org/quiz",
+        split="test",
+        provenance=Provenance("2026-05-06", "0.4.13", "0.1.0", (Source("scores.csv", "ab" * 32),)),
+    )  # fmt: skip
+    return replace(bank, info=replace(bank.info, **info))
 
 
-def test_a_card_says_what_others_need_to_trust_a_bank(file):
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("LM_EVAL_ADAPTIVE_HOME", str(tmp_path / "home"))
+    found = Store()
+    found.add(good_bank(), "quiz_score")
+    return found
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A dataset on a hub that is a mapping; what was committed stands in ``commits``."""
+    import huggingface_hub
+
+    class Api:
+        def file_exists(self, repo, path, *, repo_type):
+            assert (repo, repo_type) == ("org/banks", "dataset")
+            return path in files
+
+        def create_commit(self, repo, operations, *, commit_message, repo_type):
+            assert (repo, repo_type) == ("org/banks", "dataset")
+            for each in operations:
+                files[each.path_in_repo] = each.path_or_fileobj
+            commits.append((commit_message, [each.path_in_repo for each in operations]))
+            return type("Commit", (), {"oid": COMMIT})()
+
+    def download(repo, path, *, repo_type, revision=None):
+        assert revision in (None, COMMIT)
+        file = tmp_path / "cache" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(files[path])
+        return str(file)
+
+    files, commits = {}, []
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    Api.files, Api.commits = files, commits
+    return Api
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+# --- a folder
+
+
+def test_a_folder_gets_the_bank_and_a_card_that_tells_it(store, tmp_path):
+    found = attempt(["bank", "export", "quiz_score", tmp_path / "out"])
+    assert (found.code, found.faults()) == (0, []), found
+    file, readme = tmp_path / "out" / "quiz_score.bank.parquet", tmp_path / "out" / "README.md"
+    assert file.read_bytes() == store.file_of("quiz_score").read_bytes()
+    text = readme.read_text(encoding="utf-8")
+    assert f"| sha256 of quiz_score.bank.parquet | `{digest(file.read_bytes())}` |" in text
     bank = ItemBank.load(file)
-    text = card(bank, "own")
-    for part in ("2026-11-30", "MIT", "scores.csv", bank.sha256, "12: m0", "[0, 1]", "toy"):
-        assert part in text
-    assert bank.info.correction is not None
-    for length, held in bank.info.correction.lengths.items():
-        assert f"held out, {length} items | MAE {held.mae:.3g}" in text
+    for part in (
+        "license: cc-by-4.0", "| task | quiz, version 1.0 |", "| dataset | org/quiz test |",
+        "| licence of the scores | CC BY 4.0 |", "| made | 2026-05-06 |", "| few-shot examples | 3 |",
+        f"| scores.csv | `{'ab' * 32}` |", "| items | 120",
+    ):  # fmt: skip
+        assert part in text, part
+    for model in bank.info.models:
+        assert f"| {model.name} | {model.mean_raw:.4g} | 120 |" in text
+    lengths = bank.info.correction.lengths
+    assert lengths, "the bank was cross-validated"
+    for length, each in lengths.items():
+        assert f"| {length} | {each.tests} | {100 * each.mae:.2f} | {100 * each.rmse:.2f} |" in text
+    assert str(tmp_path) not in text, "folders of this machine are nobody's business"
 
 
-def test_a_folder_gets_the_same_bytes_and_the_card_and_nothing_is_overwritten(file, tmp_path):
-    written = export_bank(file, "own", str(tmp_path / "shared"))
-    copy, beside = tmp_path / "shared/own.bank.parquet", tmp_path / "shared/own.md"
-    assert written == [str(copy), str(beside)]
-    assert copy.read_bytes() == file.read_bytes()
-    with pytest.raises(UsageError, match="exists already"):
-        export_bank(file, "own", str(tmp_path / "shared"))
+def test_a_card_is_valid_for_the_hub(store, tmp_path):
+    import yaml
 
-
-def test_the_hub_s_address_brings_the_same_bank_back(file, tmp_path):
-    hub = Hub()
-    (address,) = export_bank(file, "own", "hf://org/banks/zoo", hub)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert address == f"hf://org/banks/zoo/own.bank.parquet@abc123#{digest}"
-    assert {path for _, path in hub.files} == {
-        "README.md", "zoo/own.md", "zoo/own.bank.parquet"
-    }  # fmt: skip
-
-    def download(repo, path, revision):
-        assert revision == "abc123"
-        target = tmp_path / "cached"
-        target.write_bytes(hub.files[repo, path])
-        return str(target)
-
-    assert ItemBank.load(fetch_bank(address, download)).sha256 == digest
-    hub.files["org/banks", "README.md"] = b"mine"
-    export_bank(file, "own", "hf://org/banks/other.parquet", hub)
-    assert hub.files["org/banks", "README.md"] == b"mine"
+    attempt(["bank", "export", "quiz_score", tmp_path / "out"])
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    front = yaml.safe_load(text.split("---")[1])
+    assert front == {"license": "cc-by-4.0", "tags": ["lm-eval-adaptive", "item-bank"]}
 
 
 @pytest.mark.parametrize(
-    ("place", "fault", "kind", "part"),
-    [
-        ("hf://org/banks", None, UsageError, "expected hf://org/dataset/path"),
-        ("hf://org/banks/x@main", None, UsageError, "without revision"),
-        ("hf://org/banks/../x", None, UsageError, "expected hf://"),
-        ("hf://org/banks/x", OSError("401 unauthorised"), BankError, "check HF_TOKEN"),
-    ],
+    ("licence", "front"),
+    [("", "unknown"), ("MIT", "mit"), ("Apache-2.0", "apache-2.0"), ("ask the authors", "other")],
 )
-def test_what_the_hub_does_not_take_is_told(file, place, fault, kind, part):
-    with pytest.raises(kind, match=part):
-        export_bank(file, "own", place, Hub(fault))
+def test_licences_are_the_hub_s_names(licence, front, tmp_path):
+    bank = ItemBank.load(good_bank(licence=licence).save(tmp_path / "b.parquet"))
+    assert f"\nlicense: {front}\n" in card.card_of_bank(bank, "b.parquet", "b.parquet")
 
 
-def test_export_takes_names_and_files(file, tmp_path, capsys):
-    assert main(["bank", "export", str(file), "--to", str(tmp_path / "a")]) == 0
-    assert main(["bank", "export", "eq_bench", "--to", str(tmp_path / "b")]) == 0
-    assert (tmp_path / "b/eq_bench.bank.parquet").is_file()
-    capsys.readouterr()
-    assert main(["bank", "export", "no_such", "--to", str(tmp_path / "c")]) == 2
-    assert "no bank at no_such" in capsys.readouterr().err
+def test_what_a_bank_says_cannot_break_its_card(tmp_path):
+    odd = replace(good_bank().info.models[0], name="a | b\n# <script>")
+    bank = good_bank()
+    bank = replace(bank, info=replace(bank.info, models=(odd, *bank.info.models[1:])))
+    bank = ItemBank.load(bank.save(tmp_path / "b.parquet"))
+    text = card.card_of_bank(bank, "b.parquet", "b.parquet")
+    assert "| a \\| b # &lt;script> |" in text
+
+
+def test_another_bank_s_readme_and_other_files_stay(store, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "README.md").write_text("# My project\n")
+    assert attempt(["bank", "export", "quiz_score", out]).code == 0
+    assert (out / "README.md").read_text() == "# My project\n"
+    assert "| task | quiz" in (out / "quiz_score.md").read_text()
+    (out / "README.md").unlink()
+    store.add(good_bank(10), "other")
+    attempt(["bank", "export", "quiz_score", out])
+    assert attempt(["bank", "export", "other", out]).code == 0
+    assert "quiz_score.bank.parquet" in (out / "README.md").read_text()
+    assert "other.bank.parquet" in (out / "other.md").read_text()
+
+
+def test_another_bank_of_that_name_is_replaced_when_asked(store, tmp_path):
+    out = tmp_path / "out"
+    assert attempt(["bank", "export", "quiz_score", out]).code == 0
+    assert attempt(["bank", "export", "quiz_score", "--to", out]).code == 0  # the same again
+    first = (out / "quiz_score.bank.parquet").read_bytes()
+    store.add(good_bank(10), "quiz_score", overwrite=True)
+    found = attempt(["bank", "export", "quiz_score", out])
+    assert (found.code, found.faults()) == (2, [])
+    assert "--overwrite" in found.said[0]
+    assert (out / "quiz_score.bank.parquet").read_bytes() == first
+    assert attempt(["bank", "export", "quiz_score", out, "--overwrite"]).code == 0
+    now = (out / "quiz_score.bank.parquet").read_bytes()
+    assert now != first
+    assert digest(now) in (out / "README.md").read_text()
+
+
+def test_a_file_of_one_s_own_can_be_handed_on(tmp_path):
+    path = good_bank().save(tmp_path / "mine.parquet")
+    assert attempt(["bank", "export", path, tmp_path / "out"]).code == 0
+    assert (tmp_path / "out" / "mine.bank.parquet").read_bytes() == path.read_bytes()
+
+
+# --- the hub
+
+
+def test_the_hub_gets_both_in_one_commit_and_the_address_works(store, hub):
+    found = attempt(["bank", "export", "quiz_score", "--to", "hf://org/banks/quiz/"])
+    assert (found.code, found.faults()) == (0, []), found
+    [(_, files)] = hub.commits
+    assert files == ["quiz/quiz_score.bank.parquet", "quiz/README.md"]
+    address = re.search(r"--bank '(\S+)'", found.out)[1]
+    content = store.file_of("quiz_score").read_bytes()
+    assert address == f"hf://org/banks/quiz/quiz_score.bank.parquet@{COMMIT}#{digest(content)}"
+    assert fetch_bank(address).read_bytes() == content
+    text = hub.files["quiz/README.md"].decode()
+    assert f"hf://org/banks/quiz/quiz_score.bank.parquet@main#{digest(content)}" in text
+    assert attempt(["bank", "show", address]).code == 0
+    added = attempt(["bank", "add", address, "--name", "from_hub"])
+    assert added.code == 0, added
+    assert store.file_of("from_hub").is_file()
+
+
+def test_the_top_of_a_dataset_keeps_its_readme(store, hub):
+    hub.files["README.md"] = b"# All our banks\n"
+    assert attempt(["bank", "export", "quiz_score", "--to", "hf://org/banks"]).code == 0
+    assert hub.files["README.md"] == b"# All our banks\n"
+    assert set(hub.files) == {"README.md", "quiz_score.bank.parquet", "quiz_score.md"}
+    store.add(good_bank(10), "quiz_score", overwrite=True)
+    found = attempt(["bank", "export", "quiz_score", "--to", "hf://org/banks"])
+    assert (found.code, len(hub.commits)) == (2, 1)
+
+
+class NoConnectionError(Exception):
+    """As transports raise it: of no family of the standard library's."""
+
+
+@pytest.mark.parametrize("what", ["file_exists", "create_commit"])
+@pytest.mark.parametrize("kind", [OSError, NoConnectionError])
+def test_what_the_hub_refuses_is_one_line(store, hub, monkeypatch, what, kind):
+    def refuse(self, *args, **kwargs):
+        raise kind("401 Client Error\nlong advice")
+
+    monkeypatch.setattr(hub, what, refuse)
+    found = attempt(["bank", "export", "quiz_score", "--to", "hf://org/banks/quiz"])
+    assert (found.code, found.faults()) == (2, []), found
+    assert f"{kind.__name__}: 401 Client Error); make it on the hub first" in found.said[0]
+
+
+def test_offline_is_one_line(store):
+    found = attempt(["bank", "export", "quiz_score", "--to", "hf://org/banks/quiz"])
+    assert (found.code, found.faults()) == (2, []), found
+    assert "HF_HUB_OFFLINE" in found.said[0]
+
+
+# --- before a bank of others is used
+
+
+def test_check_tells_what_is_inside(store, tmp_path):
+    attempt(["bank", "export", "quiz_score", tmp_path / "out"])
+    file = tmp_path / "out" / "quiz_score.bank.parquet"
+    found = attempt(["bank", "check", file])
+    assert (found.code, found.faults()) == (0, []), found
+    for part in (
+        f"sha256 {digest(file.read_bytes())}", "task: quiz, version 1.0", "model-0, model-1",
+        "licence of the scores: CC BY 4.0", "made: 2026-05-06", "scores.csv",
+        "held-out models of its own: items 20", "ran no code",
+    ):  # fmt: skip
+        assert part in found.out, part
+    assert "licence of its scores" not in found.out
+
+
+def test_check_warns_of_what_a_bank_does_not_tell(tmp_path):
+    path = good_bank(4, licence="", provenance=None, num_fewshot=None).save(tmp_path / "b.parquet")
+    out = attempt(["bank", "check", path]).out
+    for part in ("it has 4 models", "could not be cross-validated", "the licence of its scores",
+                 "the files it was made from", "does not tell its prompts"):  # fmt: skip
+        assert f"note: {part}" in out or part in out, part
+    good = attempt(["bank", "check", good_bank().save(tmp_path / "good.parquet")]).out
+    assert "could not be cross-validated" not in good
+    assert "it has 12 models" not in good
+
+
+def test_check_says_that_a_bank_was_changed_after_its_card(store, tmp_path):
+    attempt(["bank", "export", "quiz_score", tmp_path / "out"])
+    file = tmp_path / "out" / "quiz_score.bank.parquet"
+    assert "changed after its card" not in attempt(["bank", "check", file]).out
+    good_bank(10).save(file)
+    assert "changed after its card was written" in attempt(["bank", "check", file]).out
+
+
+def test_check_prints_nothing_that_moves_the_cursor(tmp_path):
+    path = good_bank(licence="MIT\x1b[2Jgone").save(tmp_path / "b.parquet")
+    out = attempt(["bank", "check", path]).out
+    assert "\x1b" not in out
+
+
+def test_a_damaged_foreign_bank_is_one_line(tmp_path):
+    path = good_bank().save(tmp_path / "b.parquet")
+    path.write_bytes(path.read_bytes()[:-50])
+    for command in (
+        ["check", path],
+        ["show", path],
+        ["add", path],
+        ["export", path, tmp_path / "o"],
+    ):
+        found = attempt(["bank", *command])
+        assert (found.code, found.faults()) == (2, []), found
+
+
+def test_a_bank_that_was_never_saved_is_shared(tmp_path):
+    lines = share.share(good_bank(), "fresh", str(tmp_path / "out"), overwrite=False)
+    assert ItemBank.load(tmp_path / "out" / "fresh.bank.parquet").info.task == "quiz"
+    assert lines[0].startswith("wrote fresh.bank.parquet and its card README.md")

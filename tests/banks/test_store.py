@@ -1,216 +1,293 @@
-"""The store: banks by name, an index that may be lost, writers that lose nothing."""
+"""The store of banks: what is in it is found again, whoever writes and whatever is broken."""
 
 from __future__ import annotations
 
+import errno
 import json
-import multiprocessing
 import os
-import shutil
-from dataclasses import replace
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from lm_eval_adaptive.banks.store import ENDING, HOME, Store, check_name, home
-from lm_eval_adaptive.cli.main import main
+from lm_eval_adaptive.banks import store as module
+from lm_eval_adaptive.banks.store import Store, check_name, home, usual_name
 from lm_eval_adaptive.core.bank import ItemBank
+from lm_eval_adaptive.core.build import calibrate
+from lm_eval_adaptive.core.matrix import ScoreMatrix
 from lm_eval_adaptive.errors import UsageError
-from tests.core.helpers import make_bank, make_items
+from tests.support.bad_input import attempt
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def bank():
-    return make_bank(make_items("robust-2pl", [-1.0, 0.0, 1.0, 0.5]))
+def small_bank(seed=0, models=5, task="mine"):
+    rng = np.random.default_rng(seed)
+    level = np.linspace(0.2, 0.8, models)[:, None]
+    scores = np.clip(level + rng.normal(0.0, 0.2, (models, 30)), 0.0, 1.0)
+    matrix = ScoreMatrix(
+        tuple(f"m{row}" for row in range(models)), tuple(f"doc{n:02d}" for n in range(30)), scores
+    )
+    return calibrate(matrix, task=task, metric="score", score_range=(0.0, 1.0))
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setenv(HOME, str(tmp_path / "home"))
+    monkeypatch.setenv("LM_EVAL_ADAPTIVE_HOME", str(tmp_path / "home"))
     return Store()
 
 
-def said(capsys, *words):
-    code = main(list(map(str, words)))
-    out, err = capsys.readouterr()
-    return code, out + err
+@pytest.fixture
+def file(tmp_path):
+    return small_bank().save(tmp_path / "mine.bank.parquet")
 
 
-def test_the_folder_is_the_environment_s_else_the_platform_s(tmp_path, monkeypatch):
-    monkeypatch.setenv(HOME, str(tmp_path))
+def names(store):
+    return [each.name for each in store.entries()[0]]
+
+
+# --- where it is, and what is in it
+
+
+def test_the_folder_is_the_variable_s_else_the_platform_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("LM_EVAL_ADAPTIVE_HOME", str(tmp_path))
     assert home() == tmp_path
-    monkeypatch.delenv(HOME)
+    monkeypatch.delenv("LM_EVAL_ADAPTIVE_HOME")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert "lm-eval-adaptive" in str(home())
+    assert home().name == "lm-eval-adaptive"
 
 
-def test_banks_come_back_as_they_were_added(store, bank):
+def test_looking_makes_nothing(store):
     assert store.entries() == ((), [])
-    store.add(bank, "one")
-    (entry,), broken = store.entries()
-    assert (entry.name, entry.n_docs, entry.n_models, entry.task, broken) == (
-        "one", 4, 12, "toy", []
-    )  # fmt: skip
-    again = ItemBank.load(store.path(entry))
-    assert again.content_hash == bank.content_hash
-    assert again.sha256 == entry.sha256
-    assert store.of_hash(entry.sha256) == store.path(entry)
+    assert not store.folder.exists()
 
 
-def test_a_name_is_taken_once_and_a_replaced_bank_can_still_be_resumed_with(store, bank):
-    first = store.add(bank, "one")
-    with pytest.raises(UsageError, match="has a bank one already; add --overwrite"):
-        store.add(bank, "one")
-    other = replace(bank, info=replace(bank.info, task="another"))
-    second = store.add(other, "one", overwrite=True)
-    assert second.sha256 != first.sha256
-    former = store.of_hash(first.sha256)
-    assert former is not None
-    assert ItemBank.load(former).info.task == "toy"
-    store.remove("one")
-    assert store.entries()[0] == ()
-    assert store.of_hash(second.sha256) is not None
-    with pytest.raises(UsageError, match="has no bank 'one'; it has none"):
-        store.remove("one")
+def test_what_is_added_is_found_with_what_it_is(store):
+    bank = small_bank()
+    entry = store.add(bank, "mine_score")
+    (found,) = store.entries()[0]
+    assert found == entry
+    assert (found.task, found.metric, found.n_models, found.n_docs) == ("mine", "score", 5, 30)
+    loaded = ItemBank.load(store.path(found))
+    assert loaded.sha256 == found.sha256
+    np.testing.assert_allclose(loaded.scores, bank.scores, atol=1e-6)
 
 
-@pytest.mark.parametrize("damage", ["missing", "broken", "half", "of another file", "a list"])
-def test_the_index_is_made_anew_from_the_files(store, bank, damage):
-    store.add(bank, "one")
+def test_a_bank_is_not_written_over_unless_asked_and_stays_for_runs_that_began_with_it(store):
+    first = store.add(small_bank(), "mine")
+    with pytest.raises(UsageError, match="has a bank mine already"):
+        store.add(small_bank(1), "mine")
+    store.add(small_bank(1), "mine", overwrite=True)
+    assert store.of_hash(first.sha256).parent == store.former
+    assert store.name_of_hash(first.sha256) == "mine"
+    store.remove("mine")
+    assert names(store) == []
+    assert store.of_hash(first.sha256) is not None
+
+
+def test_former_banks_go_when_there_are_too_many(store, monkeypatch):
+    monkeypatch.setattr(module, "MOST_FORMER", 2)
+    hashes = [store.add(small_bank(seed), "mine", overwrite=True).sha256 for seed in range(5)]
+    assert [store.of_hash(each) is not None for each in hashes] == [False, False, True, True, True]
+
+
+# --- the index is only a help
+
+
+@pytest.mark.parametrize("what", ["lost", "broken", "of another shape", "stale", "empty"])
+def test_the_index_is_made_anew(store, what):
+    store.add(small_bank(), "one")
+    store.add(small_bank(1), "two")
     index = store.folder / "index.json"
-    if damage == "missing":
+    before = json.loads(index.read_text())
+    if what == "lost":
         index.unlink()
-    elif damage == "broken":
-        index.write_text("no json")
-    elif damage == "half":
-        index.write_bytes(index.read_bytes()[:40])
-    elif damage == "a list":
-        index.write_text("[]")
+    elif what == "stale":  # a file that nobody told the index of, and one that is another now
+        small_bank(2, models=7).save(store.file_of("two"))
+        small_bank(3).save(store.file_of("three"))
     else:
-        other = replace(bank, info=replace(bank.info, task="changed"))
-        other.save(store.banks / f"one{ENDING}")
-    (entry,), _ = store.entries()
-    assert entry.task == ("changed" if damage == "of another file" else "toy")
-    assert json.loads(index.read_text())["banks"][0]["sha256"] == entry.sha256
+        texts = {"broken": '{"schema": 1, "ba', "of another shape": "[1]", "empty": ""}
+        index.write_text(texts[what])
+    found = {each.name: each.n_models for each in store.entries()[0]}
+    assert found == ({"one": 5, "two": 7, "three": 5} if what == "stale" else {"one": 5, "two": 5})
+    again = json.loads(index.read_text())
+    assert again["schema"] == before["schema"]
+    assert [each["name"] for each in again["banks"]] == sorted(found)
 
 
-def test_a_file_that_is_no_bank_is_told_and_left(store, bank, capsys):
-    store.add(bank, "one")
-    (store.banks / f"two{ENDING}").write_text("half a file")
-    (store.banks / f".three{ENDING}.part").write_text("being written")
-    entries, broken = store.entries()
-    assert [each.name for each in entries] == ["one"]
-    assert len(broken) == 1
-    assert "two.bank.parquet is left out of the store" in broken[0]
-    code, text = said(capsys, "bank", "list")
-    assert code == 0
-    assert "left out" in text
-    assert "Traceback" not in text
-
-
-def test_a_store_of_a_newer_version_is_refused(store, bank, capsys):
-    store.add(bank, "one")
-    (store.folder / "index.json").write_text('{"schema": 99, "banks": []}')
-    code, text = said(capsys, "bank", "list")
-    assert code == 2
-    assert "is of schema 99, this version reads 1" in text
-    code, text = said(capsys, "bank", "grow", "on")
-    assert code == 2
-    assert not store.grows
-
-
-def test_a_store_that_cannot_be_written_to_can_be_read(store, bank, capsys, monkeypatch):
-    store.add(bank, "one")
+def test_a_store_that_is_read_only_is_read(store, monkeypatch):
+    store.add(small_bank(), "one")
     (store.folder / "index.json").unlink()
 
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
+    def refuse(self, *args, **kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr("lm_eval_adaptive.core.bank.ItemBank.save", full)
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
-    assert [each.name for each in store.entries()[0]] == ["one"]
-    file = store.banks / f"one{ENDING}"
-    code, text = said(capsys, "bank", "add", file, "--name", "two")
-    assert code == 2
-    assert "cannot be written to (No space left on device)" in text
-    assert text.count("\n") == 1
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    assert names(store) == ["one"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_store_is_told_in_one_line(store, bank, tmp_path, capsys):
-    file = bank.save(tmp_path / "x.bank.parquet")
-    store.folder.mkdir()
-    store.folder.chmod(0o500)
-    code, text = said(capsys, "bank", "add", file)
-    assert code == 2
-    assert "cannot be written to" in text
+def test_a_file_that_is_no_bank_is_told_and_the_others_are_there(store):
+    store.add(small_bank(), "good")
+    whole = store.file_of("good").read_bytes()
+    store.file_of("cut").write_bytes(whole[: len(whole) // 2])
+    (store.banks / ".next.bank.parquet.part").write_bytes(whole[:100])  # a writer that died
+    banks, broken = store.entries()
+    assert [each.name for each in banks] == ["good"]
+    (line,) = broken
+    assert "cut.bank.parquet is left out of the store" in line
+    assert "\n" not in line
 
 
-def test_a_store_that_is_a_file_is_told(tmp_path, monkeypatch, capsys, bank):
-    (tmp_path / "home").write_text("")
-    monkeypatch.setenv(HOME, str(tmp_path / "home"))
-    file = bank.save(tmp_path / "x.bank.parquet")
-    for words in (("list",), ("add", file), ("grow", "on"), ("rm", "x")):
-        code, text = said(capsys, "bank", *words)
-        assert code == 2
-        assert "is a file; set LM_EVAL_ADAPTIVE_HOME to a folder" in text
+# --- several at once
+
+_ADD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tests.banks.test_store import small_bank
+from lm_eval_adaptive.banks.store import Store
+for seed in range(3):
+    Store().add(small_bank(seed), f"{sys.argv[2]}{seed}")
+"""
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "", ".x", "x" * 200, "a\nb", "..", "-x"])
-def test_names_lead_nowhere_else(name, store, bank):
-    with pytest.raises(UsageError, match="cannot be named"):
-        check_name(name)
-    with pytest.raises(UsageError, match="cannot be named"):
-        store.add(bank, name)
-    assert not store.banks.exists()
-
-
-def _add_some(folder, file, first):
-    store = Store(folder)
-    for number in range(first, first + 6):
-        store.add(ItemBank.load(file), f"bank{number}")
-
-
-def test_two_processes_that_write_at_once_lose_nothing(tmp_path, bank):
-    file = bank.save(tmp_path / "x.bank.parquet")
-    context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=_add_some, args=(tmp_path / "home", file, first)) for first in (0, 6)
+def test_two_processes_write_and_a_third_reads_meanwhile(store):
+    """No bank is lost, and no reader sees half of one."""
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _ADD, str(ROOT), name], env={**os.environ})
+        for name in ("a", "b")
     ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    store = Store(tmp_path / "home")
-    names = {each.name for each in store.entries()[0]}
-    assert names == {f"bank{number}" for number in range(12)}
-    held = json.loads((store.folder / "index.json").read_text())["banks"]
-    assert len(held) == 12
+    seen = []
+    while any(each.poll() is None for each in writers):
+        banks, broken = store.entries()
+        assert broken == []
+        seen.append(len(banks))
+        for each in banks:
+            assert ItemBank.load(store.path(each)).info.task == "mine"
+    assert [each.returncode for each in writers] == [0, 0]
+    assert seen == sorted(seen)
+    assert names(store) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    (store.folder / "index.json").unlink()
+    assert len(names(store)) == 6
 
 
-def test_commands_keep_show_and_forget(store, bank, tmp_path, capsys):
-    file = bank.save(tmp_path / "x.bank.parquet")
-    assert said(capsys, "bank", "add", file) == (
-        0, "toy_score is in the store: toy by score, 12 models, 4 documents\n"
-    )  # fmt: skip
-    code, text = said(capsys, "bank", "list", "--tasks", "toy")
-    assert code == 0
-    assert "toy_score" in text
-    assert "gsm8k" not in text
-    code, text = said(capsys, "bank", "list", "--tasks", "nothing")
-    assert code == 0
-    assert "no bank for nothing" in text
-    assert said(capsys, "bank", "show", "toy_score")[0] == 0
-    assert said(capsys, "bank", "show", "gsm8k")[0] == 0
-    assert said(capsys, "bank", "rm", "toy_score")[0] == 0
-    code, text = said(capsys, "bank", "show", "toy_score")
-    assert code == 2
-    assert "no bank at toy_score" in text
-    assert said(capsys, "bank", "grow")[1].endswith("leave the banks as they are\n")
-    assert said(capsys, "bank", "grow", "on")[1].endswith("on: runs add their models\n")
-    assert store.grows
-    said(capsys, "bank", "grow", "off")
-    assert not store.grows
-    code, text = said(capsys, "bank", "grow", tmp_path / "nowhere")
-    assert code == 2
-    assert "no ranking in" in text
-    shutil.rmtree(store.folder)
+def test_who_holds_the_lock_for_too_long_is_told(store, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    store.add(small_bank(), "mine")
+    with store.writing(), ThreadPoolExecutor(1) as other:
+        line = other.submit(attempt, ["bank", "rm", "mine"]).result()
+    assert line.code == 2
+    assert "written to by another process" in line.said[0]
+    assert names(store) == ["mine"]
+
+
+# --- what is refused, in one line each
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "..", ".hidden", "", "a\\b", "x" * 121, "a\nb", "~"]
+)
+@pytest.mark.parametrize(
+    "words", [["add", "FILE", "--name"], ["rm"], ["export"]], ids=lambda words: words[0]
+)
+def test_names_that_lead_elsewhere_are_refused(store, file, tmp_path, name, words):
+    store.add(small_bank(), "mine")
+    before = sorted(tmp_path.rglob("*"))
+    line = ["bank", *[str(file) if word == "FILE" else word for word in words]]
+    line += ["--name=" + name] if words[-1] == "--name" else [name]
+    line = [word for word in line if word != "--name"]
+    found = attempt([*line, *([str(tmp_path / "out")] if words == ["export"] else [])])
+    if words[0] == "add" and name == "":
+        assert found.code == 0  # no name was given
+        return
+    assert (found.code, found.faults()) == (2, []), found
+    assert [each for each in sorted(tmp_path.rglob("*")) if each not in before] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rm", "other"], "has no bank 'other'; it has mine"),
+        (["show", "other"], "no bank 'other'"),
+        (["check", "other"], "no bank 'other'"),
+        (["add", "nowhere.parquet"], "no bank at nowhere.parquet"),
+        (["add", "FILE", "--name", "mine"], "has a bank mine already"),
+        (["grow", "maybe"], "invalid choice: 'maybe'"),
+        (["grow", "on", "--from", "x"], "not both"),
+        (["grow", "--from", "x"], "no journal.jsonl in x"),
+        (["export", "mine"], "takes one place"),
+        (["export", "mine", "a", "--to", "b"], "takes one place"),
+        (["export", "mine", "FILE"], "like a file, expected a folder"),
+        (["export", "mine", "hf://org"], "expected hf://org/dataset/path"),
+        (["export", "mine", "hf://org/data/../x"], "expected hf://org/dataset/path"),
+    ],
+)
+def test_mistakes_are_one_line(store, file, words, said):
+    store.add(small_bank(), "mine")
+    found = attempt(["bank", *[str(file) if word == "FILE" else word for word in words]])
+    assert (found.code, found.faults()) == (2, []), found
+    assert said in found.said[0]
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["add", "FILE"], ["rm", "mine"], ["grow", "on"], ["show", "mine"]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+@pytest.mark.parametrize("what", ["newer", "a file"])
+def test_a_store_of_a_newer_version_or_none_is_refused(store, file, tmp_path, words, what):
+    store.add(small_bank(), "mine")
+    if what == "newer":
+        (store.folder / "index.json").write_text('{"schema": 2, "banks": []}')
+        said = "has schema 2, this version reads 1"
+    else:
+        store.folder.rename(tmp_path / "elsewhere")
+        store.folder.write_text("a note")
+        said = "is a file; set LM_EVAL_ADAPTIVE_HOME to a folder"
+    found = attempt(["bank", *[str(file) if word == "FILE" else word for word in words]])
+    assert (found.code, found.faults()) == (2, []), found
+    assert said in found.said[0]
+
+
+@pytest.mark.parametrize("words", [["add", "FILE"], ["rm", "mine"], ["grow", "on"]])
+@pytest.mark.parametrize(
+    ("number", "text"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only")]
+)
+def test_a_full_or_read_only_store_is_one_line_and_stays_as_it_was(
+    store, file, words, number, text, monkeypatch
+):
+    store.add(small_bank(1), "mine")
+    content = store.file_of("mine").read_bytes()
+
+    def refuse(self, *args, **kwargs):
+        raise OSError(number, text)
+
+    def half(table, where, **kwargs):
+        open(where, "wb").write(b"PAR1")  # noqa: PTH123, SIM115
+        raise OSError(number, text)
+
+    monkeypatch.setattr(pq, "write_table", half)
+    for name in ("replace", "touch", "write_bytes"):
+        monkeypatch.setattr(Path, name, refuse)
+    found = attempt(["bank", *[str(file) if word == "FILE" else word for word in words]])
+    monkeypatch.undo()
+    assert (found.code, found.faults()) == (2, []), found
+    assert "cannot be written to" in found.said[0]
+    assert text in found.said[0]
+    kept = Store(store.folder)
+    assert names(kept) == ["mine"]
+    assert kept.file_of("mine").read_bytes() == content
+    assert [each.name for each in kept.banks.iterdir()] == ["mine.bank.parquet"]
+
+
+# --- names
+
+
+def test_usual_names_are_names():
+    for task in ("gsm8k", "truthfulqa-multi_gen_en", "a/b", "..", "x" * 200, "ja:quiz", "日本"):
+        for filter_name in ("none", "strict-match"):
+            name = usual_name(task, "exact_match", filter_name, "0123abcd")
+            assert check_name(name) == name
+    assert usual_name("x" * 200, "m", "none") != usual_name("x" * 200, "m", "none", "0123abcd")

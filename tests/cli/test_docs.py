@@ -110,7 +110,7 @@ def test_all_other_commands_run(toy_bank, toy_logs, tmp_path):
     script.chmod(0o755)
     env = {
         **os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
-        "COLUMNS": "100",
+        "COLUMNS": "100", "LM_EVAL_ADAPTIVE_HOME": str(tmp_path / "home"),
     }  # fmt: skip
     work = tmp_path / "checkout"
     work.mkdir()
