@@ -90,8 +90,14 @@ def averaging_of(task: Any, metric: str, scale: ScoreScale) -> Averaging:
     aggregate = task.aggregation().get(metric)
     # Corpus scores are estimated by the mean of the documents' own, and the harness takes the mean
     # where a task names nothing.
-    if aggregate is None or metric in CORPUS_METRICS:
+    if aggregate is None:
         return Averaging(is_listed=listed)
+    if metric in CORPUS_METRICS:
+        return Averaging(
+            is_listed=listed,
+            notice=f"the task's own aggregation of {metric} is one score of all answers together: "
+            "scores here are the mean of the documents' own",
+        )
     bases = tuple([scale.lo + share * scale.width for share in shares] for shares in _SHARES)
     found = [_asked(aggregate, base) for base in bases]
     if any(value is None for value in found):

@@ -54,7 +54,10 @@ OPEN_ENDED = frozenset({"ter"}) | _OWN_OPEN_ENDED
 KNOWN_DIRECTIONS: dict[str, bool] = {"ter": False}
 
 # Directions by name where nobody says: error rates, and MetricX, which counts errors.
-_USUAL_DIRECTIONS = dict.fromkeys(("wer", "cer", "mer", "wil", "ter", "metricx"), False)
+_USUAL_DIRECTIONS = {
+    **dict.fromkeys(("wer", "cer", "mer", "wil", "ter", "metricx"), False),
+    **dict.fromkeys(("exact_match", "acc", "acc_norm", "em", "f1"), True),
+}
 
 # Shares of documents solved within k attempts, as the harness's code tasks name them.
 _SHARE_AT_K = re.compile(r"(pass|acc|maj)(@|_at_)(\d+|k)", re.IGNORECASE)
@@ -69,8 +72,8 @@ def direction(metric: str, logged: bool | None) -> bool | None:
 
     >>> direction("ter", True), direction("fkgl", None), direction("mine", None)
     (False, False, None)
-    >>> direction("pass@1", None), direction("pass_at_k", None)
-    (True, True)
+    >>> direction("pass@1", None), direction("pass_at_k", None), direction("exact_match", None)
+    (True, True, True)
     """
     if metric in KNOWN_DIRECTIONS:
         return KNOWN_DIRECTIONS[metric]

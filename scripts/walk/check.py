@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from walk.columns import Columns, Search
+from walk.shapes import shaped_documents
 from walk.stand_ins import MODEL, AnySplits, Walker, no_hub
 
 from lm_eval_adaptive.errors import AdaptiveError
@@ -145,6 +146,18 @@ def attempt(manager: Any, config: Mapping[str, Any], columns: Any, box: list[int
                 task.process_results(instances[0].doc, given)
 
 
+def shaped(manager: Any, config: Mapping[str, Any], name: str) -> list[dict[str, Any]] | None:
+    """Documents of the shape that a task's code wants, where one is known and works."""
+    columns = shaped_documents(name)
+    if columns is None:
+        return None
+    try:
+        attempt(manager, config, columns, [0])
+    except Exception:  # noqa: BLE001  the search says what the task wants
+        return None
+    return columns
+
+
 def look_at(
     manager: Any, path: Path, root: Path, real: Path | None = None, budget: float = 40.0
 ) -> Finding:
@@ -165,6 +178,8 @@ def look_at(
             found.documents = "real"
         except Exception:  # noqa: BLE001  another task of the folder with other columns
             columns = None
+    if columns is None:
+        columns = shaped(manager, config, found.task)
     if columns is None:
         search = Search(lambda given, box: attempt(manager, config, given, box), config, budget)
         columns, outcome = search.run()

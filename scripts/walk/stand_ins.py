@@ -28,6 +28,12 @@ ANSWERS = (
     '{"answer": "B"}',
 )
 
+# Metrics of the hub that give a number and no dict, and those that give one number by their name.
+_BARE = ("wer", "cer")
+_NAMED = ("f1", "accuracy", "exact_match", "precision", "recall")
+# A name of numpy 1 that some tasks still say.
+_OLD_NAN = "NAN"
+
 
 class AnySplits(dict[Any, Any]):
     """A data set that has every split, each of some documents of its own."""
@@ -56,6 +62,10 @@ class FakeMetric:
         """One number for all, under every name that a task may look it up by."""
         values = [_overlap(a, b) for a, b in zip(predictions, references, strict=False)]
         mean = sum(values) / max(1, len(values))
+        if self.name in _BARE:
+            return mean
+        if self.name in _NAMED:
+            return {self.name: mean}
         if self.name == "code_eval":
             return {f"pass@{k}": mean for k in (1, 2, 3, 4, 5, 8, 10, 16, 32, 64, 100)}, {}
         named = dict.fromkeys(
@@ -115,16 +125,36 @@ def register() -> None:
         model_registry.register(MODEL, target=Walker)
 
 
+# Tasks' modules keep the function that they imported, whichever documents it gave then.
+_loaders: list[Callable[..., Any]] = []
+
+
+def _load(*args: Any, **kwargs: Any) -> Any:
+    if not _loaders:
+        from datasets.load import load_dataset
+
+        return load_dataset(*args, **kwargs)
+    return _loaders[-1](*args, **kwargs)
+
+
 @contextmanager
 def no_hub(load: Callable[..., Any]) -> Iterator[None]:
     """Have data sets made by ``load`` and metrics of the hub made up, for a while."""
     import datasets
     import evaluate
+    import numpy as np
 
+    old_names = not hasattr(np, _OLD_NAN)
+    if old_names:
+        setattr(np, _OLD_NAN, np.nan)
     kept = datasets.load_dataset, evaluate.load
-    datasets.load_dataset = load
+    _loaders.append(load)
+    datasets.load_dataset = _load
     evaluate.load = lambda name, *args, **kwargs: FakeMetric(str(name).rsplit("/", 1)[-1])
     try:
         yield
     finally:
         datasets.load_dataset, evaluate.load = kept
+        _loaders.pop()
+        if old_names:
+            delattr(np, _OLD_NAN)

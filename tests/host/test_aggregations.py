@@ -193,3 +193,13 @@ metadata: {version: 1.0, adaptive: {range: [0, 1]}}
     journal = (tmp_path / "out" / "journal.jsonl").read_text().splitlines()
     asked = {r["doc_id"] for r in map(json.loads, journal) if r["type"] == "answer"}
     assert 20 <= len(asked) <= 40
+
+
+def test_a_corpus_score_says_that_the_mean_of_documents_stands_for_it(tmp_path):
+    path = write_task(
+        tmp_path / "task",
+        "metric_list:\n  - {metric: chrf}\nmetadata: {version: 1.0, adaptive: {range: [0, 100]}}\n",
+    )
+    found = all_of(tmp_path / "run", path, "chrf")["ranking"]["small"]
+    (said,) = [each for each in found["warnings"] if "aggregation of chrf" in each]
+    assert said.endswith("scores here are the mean of the documents' own")

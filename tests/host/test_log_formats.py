@@ -401,3 +401,17 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) / 1024)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 60
+
+
+def test_documents_numbered_in_text_are_those_numbered_by_whole_numbers(tmp_path):
+    """Programs that write logs anew (spreadsheets, JSON of objects by key) make texts of ids."""
+    rows = [sample(n, 1.0) for n in range(N)]
+    for folder, ids in (("whole", int), ("text", str), ("words", "doc-{}".format)):
+        place = tmp_path / folder / "one"
+        place.mkdir(parents=True)
+        changed = [row | {"doc_id": ids(row["doc_id"])} for row in rows]
+        (place / f"samples_{TASK}_{DATES.format(0)}.jsonl").write_text(lines(changed))
+    whole, text = (list(find_runs(tmp_path / name)[0].answers) for name in ("whole", "text"))
+    assert whole == text
+    with pytest.raises(DataError, match="doc_id is 'doc-0', expected a whole number"):
+        list(find_runs(tmp_path / "words")[0].answers)

@@ -24,6 +24,9 @@ KINDS = {
     "mmlu_pro/mmlu_pro_biology.yaml": "documents left out by process_docs, few-shot of its own",
     "translation/wmt14_en-fr.yaml": "corpus metrics",
     "hendrycks_math/hendrycks_math_algebra.yaml": "documents made over by process_docs",
+    "bbq/bbq_generate.yaml": "documents of one shape alone",
+    "wmt2016/ro_en-t5_prompt.yaml": "a column of columns, a metric that is lower-is-better",
+    "longproc/countdown_0.5k.yaml": "JSON inside a column",
 }
 
 
@@ -74,6 +77,25 @@ def test_the_walk_sees_what_differs(walk, tmp_path, monkeypatch):
     found = walk(path.relative_to(tmp_path), tmp_path)
     assert found.outcome == "differs"
     assert "doc 2 none: score" in found.reason
+
+
+def test_modules_that_kept_the_loader_read_the_documents_of_their_own_turn(walk):
+    """A task's module imports ``load_dataset`` once; a later task must not get its documents."""
+    from walk import check, stand_ins
+
+    with stand_ins.no_hub(check.Documents([{"a": 1}]).load):
+        from datasets import load_dataset as kept
+    with stand_ins.no_hub(check.Documents([{"b": 2}]).load):
+        assert kept("any", split="test")[0] == {"b": 2}
+
+
+def test_a_task_of_a_known_shape_gets_documents_that_differ():
+    from walk.shapes import SHAPES, shaped_documents
+
+    for name in SHAPES:
+        rows = shaped_documents(f"{name}_x")
+        assert len({json.dumps(row, default=str) for row in rows}) == len(rows), name
+    assert shaped_documents("gsm8k") is None
 
 
 def test_a_python_task_of_likelihoods_is_told_apart(walk, tmp_path):

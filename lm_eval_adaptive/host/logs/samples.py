@@ -227,8 +227,14 @@ def _document(text: bytes) -> dict[str, Any] | None:
     return doc if isinstance(doc, dict) else None
 
 
+def _number(doc_id: Any) -> Any:
+    """A document's number where a program that wrote the logs anew made a text of it."""
+    is_text = isinstance(doc_id, str) and doc_id.isascii() and doc_id.isdigit()
+    return int(doc_id) if is_text else doc_id
+
+
 def _row(path: Path, number: int, place: int, parts: dict[str, Any], hashes: Hashes) -> Row:
-    doc_id, doc = _value(parts.get("doc_id")), parts.get("doc")
+    doc_id, doc = _number(_value(parts.get("doc_id"))), parts.get("doc")
     content = ""
     if doc is not None and bytes(doc) != b"null":
         content = hashes.of(doc) or ""
@@ -377,7 +383,7 @@ def answer_of(text: bytes, label: str | None) -> LoggedAnswer:
     if not isinstance(names, list):
         names = [name for name in row if name not in _NOT_METRICS]
     return LoggedAnswer(
-        doc_id=row["doc_id"],
+        doc_id=_number(row["doc_id"]),
         doc=doc,
         content_hash=content_hash_of_json(doc) if doc else "",
         doc_hash=row.get("doc_hash") or "",
