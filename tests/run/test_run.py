@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -283,19 +284,26 @@ def test_a_model_that_answers_none_is_asked_again_and_set_aside(toy_bank, tmp_pa
 
 
 def test_models_that_work_elsewhere_are_asked_side_by_side(toy_bank, tmp_path, monkeypatch):
-    models = toy.models()
-    for model in models:
-        model["model_args"]["wait"] = 0.3
     rules = {"items_per_model": 6, "min_items": 6, "round_size": 2}
-    started = time.perf_counter()
-    one = run(toy_bank, tmp_path / "turns", models, **rules)["ranking"][toy.TASK]
-    turns = time.perf_counter() - started
+    plain, lock, at_work, most = toy.ToyLM.generate_until, threading.Lock(), [0], [0]
+
+    def counted(self, requests, **_):
+        with lock:
+            at_work[0] += 1
+            most[0] = max(most[0], at_work[0])
+        time.sleep(0.3)  # long enough for the others to begin
+        try:
+            return plain(self, requests)
+        finally:
+            with lock:
+                at_work[0] -= 1
+
+    monkeypatch.setattr(toy.ToyLM, "generate_until", counted)
+    one = run(toy_bank, tmp_path / "turns", **rules)["ranking"][toy.TASK]
+    assert most == [1]
     monkeypatch.setattr(toy.ToyLM, "side_by_side", True, raising=False)
-    started = time.perf_counter()
-    two = run(toy_bank, tmp_path / "side", models, **rules)["ranking"][toy.TASK]
-    side = time.perf_counter() - started
-    # Nine calls of 0.3 s in turn, three when side by side: 1.8 s less, a third of it for noise.
-    assert turns - side > 1.2
+    two = run(toy_bank, tmp_path / "side", **rules)["ranking"][toy.TASK]
+    assert most == [3]
     assert toy.undated(one) == toy.undated(two)
 
 
