@@ -7,6 +7,7 @@ options and doings stand in its file. Everything heavy is imported inside functi
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM = "lm-eval-adaptive"
+# What a shell gives for a program that a closed pipe ended.
+CLOSED_PIPE = 141
 
 
 def build_parser() -> tuple[argparse.ArgumentParser, Any]:
@@ -68,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AdaptiveError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        return _nobody_reads()
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted before anything was asked", file=sys.stderr)
         return Interrupted.exit_code
@@ -78,6 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UsageError.exit_code
     except Exception as error:  # noqa: BLE001  the last net: one line, and the rest in a file
         return _own_fault(error)
+
+
+def _nobody_reads() -> int:
+    """End quietly where whoever read the output has seen enough, as in ``… | head``."""
+    # Python flushes the stream once more when it exits.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED_PIPE
 
 
 def _with_ranges_bound(words: Sequence[str]) -> list[str]:

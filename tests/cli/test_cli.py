@@ -368,3 +368,17 @@ def test_several_processes_are_refused_before_anything_is_written(toy_bank, tmp_
         assert process.returncode == 2
         assert "adaptive runs take one process, this is one of 2" in stderr.splitlines()[-1]
     assert not (tmp_path / "o").exists()
+
+
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly():
+    """`bank list | head -1`: no line about a fault of ours."""
+    import os
+    import subprocess
+
+    script = f"{sys.executable} -m lm_eval_adaptive bank list; echo code $? >&2"
+    done = subprocess.run(
+        ["bash", "-c", f"({script}) | head -c 1"],
+        env={**os.environ, "PYTHONPATH": str(toy.ROOT), "PYTHONUNBUFFERED": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr.strip() in ("code 141", "code 0"), done.stderr
