@@ -284,6 +284,14 @@ def _add_rules(own: argparse._ArgumentGroup) -> None:
     ):
         own.add_argument(f"--{name}", type=kind, default=quiet, metavar="<n>", help=text)
     own.add_argument(
+        "--schedule",
+        default=argparse.SUPPRESS,
+        metavar="lockstep|async",
+        help="async: models do not wait for each other, and what is asked next hangs on who "
+        "answered first; the journal keeps the order, so that --resume and report follow it "
+        "(default: lockstep)",
+    )
+    own.add_argument(
         "--executor",
         default=quiet,
         metavar="local|ray[:<address>]",

@@ -244,16 +244,22 @@ class Procedure:
         )
         return [int(row) for row in np.flatnonzero(found)]
 
-    def next(self, state: RunState) -> Round | Stop:
+    def next(self, state: RunState, busy: Sequence[bool] | None = None) -> Round | Stop:
         """What to do next.
 
         The rules in their order: fixed length; warm-up of ``min_items``; the precision of a single
         model, or the required pairs; the end of the bank or ``max_items`` for every model in an
         undecided pair; the budget. The budget also bounds warm-up and fixed length, where answers
         to items that were excluded later have been paid for.
+
+        Args:
+            state: What was answered.
+            busy: Models that are being asked, shape (m,): they are asked nothing now, and a round
+                may be empty for it.
         """
         config = self.config
         active = ~state.failed & ~self.known
+        idle = np.ones(len(active), dtype=bool) if busy is None else ~np.asarray(busy, dtype=bool)
         if not active.any():
             return Stop("failed")
         asked = state.asked
@@ -263,10 +269,15 @@ class Procedure:
             short = active & (asked < config.items_per_model)
             if not short.any():
                 return Stop("fixed_length")
-            return self._ask_up_to(state, estimates, short & (left > 0), config.items_per_model)
+            if not (short & idle).any():
+                return Round(())
+            short &= idle & (left > 0)
+            return self._ask_up_to(state, estimates, short, config.items_per_model)
         warming = active & (asked < self.min_items) & (left > 0)
-        if warming.any():
-            return self._ask_up_to(state, estimates, warming, self.min_items)
+        if (warming & idle).any():
+            return self._ask_up_to(state, estimates, warming & idle, self.min_items)
+        if warming.any() and not (asked[active & ~warming] > 0).any():
+            return Round(())
         wanted = self._unsettled(state, estimates, active)
         if isinstance(wanted, Stop):
             return wanted
@@ -275,7 +286,9 @@ class Procedure:
             if config.precision is None and self._all_called(state, estimates):
                 return Stop("decided")
             return Stop("bank_exhausted" if (left[wanted] == 0).all() else "max_items")
-        return self._allocate(state, estimates, open_models)
+        if not (open_models & idle).any():
+            return Round(())
+        return self._allocate(state, estimates, open_models & idle)
 
     def _unsettled(
         self, state: RunState, estimates: Estimates, active: BoolArray

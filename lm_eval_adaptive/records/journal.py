@@ -149,6 +149,18 @@ class RoundRecord(Record, frozen=True, tag="round", kw_only=True):
     asks: tuple[AskRecord, ...]
 
 
+class TakenRecord(Record, frozen=True, tag="taken", kw_only=True):
+    """That a round was taken in; of runs whose models do not wait for each other.
+
+    Attributes:
+        task: The task.
+        round: The round's number; rounds count in the order of these lines.
+    """
+
+    task: str
+    round: int
+
+
 class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer is worth under a metric.
 
@@ -287,7 +299,14 @@ class EndRecord(Record, frozen=True, tag="end", kw_only=True, omit_defaults=True
 
 
 _Line = (
-    Header | RoundRecord | ResponseRecord | AnswerRecord | FailedRecord | ResumedRecord | EndRecord
+    Header
+    | RoundRecord
+    | TakenRecord
+    | ResponseRecord
+    | AnswerRecord
+    | FailedRecord
+    | ResumedRecord
+    | EndRecord
 )
 _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
 
@@ -353,6 +372,14 @@ class JournalFile:
         return [
             each for each in self.records if isinstance(each, FailedRecord) and each.task == task
         ]
+
+    def taken(self, task: str) -> tuple[int, ...]:
+        """Rounds in the order in which they were taken in; none where that is their number's."""
+        return tuple(
+            each.round
+            for each in self.records
+            if isinstance(each, TakenRecord) and each.task == task
+        )
 
     def stop_reasons(self) -> dict[str, str]:
         """Why the tasks that are finished stopped, by task."""

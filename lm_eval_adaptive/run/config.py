@@ -60,6 +60,8 @@ class AdaptiveConfig:
         clip: Whether to go on where many scores lie outside the metric's range.
         share: Without a bank: a fixed length, as a share of the documents; of ``bank make``.
         grow: Whether the answers join the task's bank in the store; None as the store is set.
+        schedule: ``lockstep``, where a round begins when the last one's answers are all there, or
+            ``async``, where models do not wait for each other.
         executor: Where models live: ``local`` is this process, ``ray`` or ``ray:ADDRESS`` a
             cluster. It changes no ranking.
     """
@@ -89,6 +91,7 @@ class AdaptiveConfig:
     share: float | None = None
     grow: bool | None = None
     executor: str = "local"
+    schedule: str = "lockstep"
 
     def __post_init__(self) -> None:
         names = self.against.split(",") if isinstance(self.against, str) else self.against
@@ -114,6 +117,13 @@ class AdaptiveConfig:
             )
         if self.resident is not None and self.resident < 1:
             raise UsageError(f"--resident must be at least 1, got {self.resident}")
+        if self.schedule not in ("lockstep", "async"):
+            raise UsageError(f"--schedule must be lockstep or async, got {self.schedule!r}")
+        if self.schedule == "async" and not (self.budget is None and self.budget_items is None):
+            raise UsageError(
+                "--schedule async does not go with a budget: what is under way is not spent yet; "
+                "leave --budget and --budget_items out, or take --schedule lockstep"
+            )
         if self.executor.partition(":")[0] not in ("local", "ray") or self.executor[:6] == "local:":
             raise UsageError(
                 f"--executor must be local, ray or ray:ADDRESS, got {self.executor!r}; for example "
@@ -214,6 +224,8 @@ class AdaptiveConfig:
         """Options that change what is asked or concluded, for files; paths are left out."""
         found = asdict(self)
         found.pop("bank")
+        if self.schedule == "lockstep":  # journals of earlier versions do not have it
+            found.pop("schedule")
         found.pop("executor")  # a run may go on somewhere else
         if self.on_error == MISSING:  # journals of the first versions do not have it
             found.pop("on_error")

@@ -245,13 +245,20 @@ class Contest:
         """What the models under test cost, by name."""
         return {spec.name: spec.cost for spec in self.specs}
 
-    def next(self) -> Plan | None:
+    def next(self, busy: AbstractSet[str] = frozenset()) -> Plan | None:
         """What to ask next; None where every metric's own rules say that the contest is over.
+
+        Args:
+            busy: Models that are being asked; the others are asked what they should be now, which
+                may be nothing.
 
         The metric whose undecided pair is farthest from decided chooses; where two are equally far,
         the one that chose less often.
         """
-        steps: list[Round | Stop] = [view.procedure.next(view.state) for view in self.views]
+        steps: list[Round | Stop] = [
+            view.procedure.next(view.state, [name in busy for name in view.terms.names])
+            for view in self.views
+        ]
         going = [
             (view, step)
             for view, step in zip(self.views, steps, strict=True)
@@ -298,8 +305,15 @@ class Contest:
         for view in self.views:
             view.take_in(self.rounds, (), failures)
 
-    def replay(self, answers: Sequence[AnswerRecord], stop_reason: str) -> None:
+    def replay(
+        self, answers: Sequence[AnswerRecord], stop_reason: str, taken: Sequence[int] = ()
+    ) -> None:
         """Take in the answers of a journal for looking at, by the rounds they came in.
+
+        Args:
+            answers: The answers.
+            stop_reason: Why the run was over, "" while it is not.
+            taken: Rounds in the order in which they were taken in; others follow by their number.
 
         Unlike going on with a run, this decides nothing, so it also shows a half-answered round.
         """
@@ -307,7 +321,8 @@ class Contest:
         for answer in answers:
             by_model = rounds.setdefault(answer.round, {})
             by_model.setdefault(answer.model, {})[answer.doc_id] = answer
-        for number in sorted(rounds):
+        place = {number: place for place, number in enumerate(taken)}
+        for number in sorted(rounds, key=lambda each: (place.get(each, len(place)), each)):
             by_model = rounds[number]
             plan = tuple(
                 AskRecord(model=spec.name, doc_ids=tuple(by_model[spec.name]))

@@ -34,6 +34,7 @@ from lm_eval_adaptive.records.outcome import RunOutcome, TaskOutcome
 from lm_eval_adaptive.records.ranking import write_document
 from lm_eval_adaptive.redact import remember
 from lm_eval_adaptive.run.asking import FIRST_PAUSE
+from lm_eval_adaptive.run.asynchronous import AsyncPlay
 from lm_eval_adaptive.run.executors.choice import executor_of
 from lm_eval_adaptive.run.idle import banks_by_task, refuse_idle_options, refuse_idle_rules
 from lm_eval_adaptive.run.journal import banks_begun_with, begin, go_on, plain
@@ -139,7 +140,8 @@ class AdaptiveRun:
                     contests = [contest for _, contest in opened]
                     for place, (docs, contest) in enumerate(opened):
                         share_budget(contests, place)
-                        Play(
+                        play = AsyncPlay if self.adaptive.schedule == "async" else Play
+                        play(
                             docs, contest, self.candidates, journal, held, self._executor,
                             self._listen, self.stop, self.pause,
                         ).play()  # fmt: skip

@@ -104,18 +104,7 @@ class Play:
         """
         contest, asked_before = self.contest, len(self.answers)
         self.listen(contest, "start")
-        while (plan := contest.next()) is not None:
-            refuse_a_metric_that_never_comes(contest, over=False)
-            plan = self._purse.afford(plan)
-            if not plan:
-                contest.stop("budget")
-                break
-            failures = self._ask(unanswered(plan, self.answers))
-            if self.stop.wanted:
-                raise KeyboardInterrupt
-            contest.close_round(plan, self.answers, failures)
-            refuse_outside(contest, self.journal.path.parent, over=False)
-            self.listen(contest, "round")
+        self._rounds()
         refuse_a_metric_that_never_comes(contest, over=True)
         self._set_the_silent_aside()
         if contest.stop_reason == "failed":
@@ -132,6 +121,22 @@ class Play:
             )
             self.journal.sync()
         self.listen(contest, "end")
+
+    def _rounds(self) -> None:
+        """Ask round by round: one begins when the last one's answers are all there."""
+        contest = self.contest
+        while (plan := contest.next()) is not None:
+            refuse_a_metric_that_never_comes(contest, over=False)
+            plan = self._purse.afford(plan)
+            if not plan:
+                contest.stop("budget")
+                break
+            failures = self._ask(unanswered(plan, self.answers))
+            if self.stop.wanted:
+                raise KeyboardInterrupt
+            contest.close_round(plan, self.answers, failures)
+            refuse_outside(contest, self.journal.path.parent, over=False)
+            self.listen(contest, "round")
 
     def _closing_notices(self) -> list[str]:
         """What the task's own metrics have to say of what they scored since they last did."""
@@ -211,11 +216,15 @@ class Play:
 
     def _note(self, candidate: Candidate, found: Answer | Refusal) -> None:
         """Score an answer and write it down, before anything else is done with it."""
-        make = refusal_record if isinstance(found, Refusal) else answer_record
-        record = make(self.contest, candidate.name, found)  # type: ignore[arg-type]
+        record = self._record(candidate, found)
         self.journal.write(record)
         self.answers[record.model, record.doc_id] = record
         self.listen(self.contest, "answer")
+
+    def _record(self, candidate: Candidate, found: Answer | Refusal) -> AnswerRecord:
+        """The journal's line of an answer."""
+        make = refusal_record if isinstance(found, Refusal) else answer_record
+        return make(self.contest, candidate.name, found)  # type: ignore[arg-type]
 
     def _serve(self, candidate: Candidate) -> Any:
         """A model's own copy of the task."""

@@ -41,6 +41,8 @@ def recipe(docs: TaskDocs, terms: Terms, procedure: Procedure, scorer: str) -> s
         "seed": rules.seed,
         "lea": lm_eval_adaptive.__version__,
     }
+    if adaptive.schedule != "lockstep":
+        parts["schedule"] = adaptive.schedule
     if scorer:
         parts["scorer"] = scorer.replace("|", ";")
     if adaptive.range is not None:

@@ -70,7 +70,7 @@ def _standing(folder: Path, journal: JournalFile, task: str) -> Standing:
         contest = contest_of_journal(bank, journal, task)
     except (AdaptiveError, TypeError) as error:  # options of another version
         return Standing(notes=(*notes, f"The run's state could not be rebuilt: {error}"))
-    contest.replay(answers, journal.stop_reasons().get(task, ""))
+    contest.replay(answers, journal.stop_reasons().get(task, ""), journal.taken(task))
     ranking = ranking_document(contest)
     ranking = structs.replace(ranking, versions=head.versions or ranking.versions)
     return Standing(ranking, bank, tuple(notes))
