@@ -25,8 +25,9 @@ def test_the_models_file_is_one():
 
 
 def test_the_job_is_a_kubernetes_job():
-    (text,) = blocks("clusters.md", "yaml")
-    job = yaml.safe_load(text)
+    ray, job = (yaml.safe_load(text) for text in blocks("clusters.md", "yaml"))
+    assert (ray["apiVersion"], ray["kind"]) == ("ray.io/v1", "RayJob")
+    assert "--executor ray" in ray["spec"]["entrypoint"]
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     script = container["args"][0]
