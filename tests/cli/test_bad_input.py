@@ -28,7 +28,7 @@ FINE = {
 # Places that take a folder as well.
 FOLDERS = {"calibrate --samples", "simulate --samples"}
 # What is no mistake of the file's: too few models for a simulation of so small a table.
-SAID = r"cannot|no |not |is a |expected|damaged|holds|lacks|names|regime|does not|has "
+SAID = r"cannot|no |not |is a |needs |expected|damaged|holds|lacks|names|regime|does not|has "
 
 
 @pytest.fixture(scope="module")

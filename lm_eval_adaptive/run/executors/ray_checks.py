@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import socket
 import sys
+import threading
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_adaptive.errors import UsageError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lm_eval_adaptive.host.candidate import Candidate
 
@@ -36,6 +38,19 @@ class Node:
 
     name: str
     resources: dict[str, float]
+
+
+@contextlib.contextmanager
+def _own_handler_kept() -> Iterator[None]:
+    """Keep what SIGTERM does here: Ray would have it end the process, and a run ends in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, own)
 
 
 def connect(address: str) -> bool:
@@ -65,13 +80,14 @@ def connect(address: str) -> bool:
     if address not in ("", "auto"):
         _reach(address)
     try:
-        ray.init(
-            address=address or "local",
-            namespace="lm-eval-adaptive",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            include_dashboard=False if not address else None,
-        )
+        with _own_handler_kept():
+            ray.init(
+                address=address or "local",
+                namespace="lm-eval-adaptive",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=False if not address else None,
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"--executor ray:{address}: no cluster to join ({first_line(error)}); start its head "
