@@ -18,6 +18,14 @@ from tests.support import fleet, quiz
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_handler():
+    """What Ray does with SIGTERM in this process is no other test's affair."""
+    own = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, own)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("fleet")
