@@ -414,9 +414,11 @@ def measure_first_request() -> dict[str, Any]:
     both = ["run", "--tasks", "records_to_text", "--include_path", str(plain), "--model", "first"]
     with tempfile.TemporaryDirectory() as folder:
         seconds = []
-        for words in (both, [*both, "--adaptive", "--output_path", folder, "--items_per_model=8"]):
+        ours = [*both, "--adaptive", "--items_per_model=8", "--output_path"]
+        for kind in ("plain", "adaptive"):
             found = []
-            for _ in range(3):
+            for time_of in range(3):
+                words = both if kind == "plain" else [*ours, f"{folder}/{time_of}"]
                 done = subprocess.run(
                     [sys.executable, "-c", code, *words],
                     capture_output=True,
