@@ -122,10 +122,6 @@ def _bank_of(folder: Path, outcome: RunOutcome) -> ItemBank:
     from lm_eval_adaptive.banks.calibrate import calibrate_from
     from lm_eval_adaptive.banks.options import CalibrateOptions
 
-    if len(outcome.tasks) != 1:
-        raise UsageError(
-            f"bank make takes one task, got {', '.join(outcome.tasks)}; make a bank for each"
-        )
     (task,) = outcome.tasks.values()
     ranking: RankingDocument = task.ranking
     lost = [each.model for each in ranking.set_aside]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lm_eval_adaptive.core.making import Promise, promise
+from lm_eval_adaptive.errors import UsageError
 from lm_eval_adaptive.run.loop import AdaptiveRun
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class MakingRun(AdaptiveRun):
 
     def _open(self, manager: Any) -> Opened:
         opened = super()._open(manager)
+        if len(opened) != 1:
+            names = ", ".join(contest.task for _, contest in opened)
+            raise UsageError(f"bank make takes one task, got {names}; make a bank for each")
         for _, contest in opened:
             self._ask_up_to(contest.first, self._lengths(contest.first)[0])
         return opened

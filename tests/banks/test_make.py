@@ -97,6 +97,7 @@ def test_a_model_that_fails_leaves_the_others_their_bank(tmp_path, models):
         (["--share", "1.5"], 9, "--share must be above 0"),
         ([], 2, "has 2 model(s); a bank needs 3"),
         (["--metric", "nothing"], 9, "nothing"),
+        (["--tasks", f"{toy.TASK},biolaysumm_plos"], 9, "biolaysumm_plos"),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_one_line(tmp_path, models, words, count, part):
