@@ -81,6 +81,23 @@ def test_a_run_on_a_cluster_equals_a_local_one_with_replicas_and_in_turns(
     assert {kind for kind, _ in kinds} >= {"response", "answer"}
 
 
+def test_models_of_a_cluster_need_not_wait_for_each_other(place, task, logs, expected, cluster):
+    """Of a fixed length and a bank that shares documents, async asks what lockstep asks."""
+    made, _ = cluster
+    found = fleet.run(
+        fleet.models(logs), task, place / "async", executor=f"ray:{made.address}", schedule="async"
+    )
+    own = told(found)
+    for one, other in zip(own["ranking"], expected["ranking"], strict=True):
+        assert (one["model"], one["score"], one["items"]) == (
+            other["model"], other["score"], other["items"],
+        )  # fmt: skip
+    assert once_each(place / "async")
+    rounds = [r["round"] for r in fleet.records(place / "async") if r["type"] == "round"]
+    taken = [r["round"] for r in fleet.records(place / "async") if r["type"] == "taken"]
+    assert sorted(taken) == rounds
+
+
 def test_processes_that_end_while_they_load_are_not_started_for_ever(logs, cluster):
     """Negative control: the same line with a class that loads is ready."""
     from ray.util.placement_group import placement_group
