@@ -89,7 +89,7 @@ class Entry(Estimate, frozen=True, kw_only=True):
         tied_with: Names of those it is not told apart from, in ranking order.
     """
 
-    KEYS: ClassVar = ("rank", *Estimate.__struct_fields__, "tied_with")
+    KEYS: ClassVar[tuple[str, ...]] = ("rank", *Estimate.__struct_fields__, "tied_with")
     rank: int
     tied_with: tuple[str, ...] = ()
 
