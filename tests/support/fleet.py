@@ -89,7 +89,7 @@ def cluster(nodes=2, cpus=2):
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-    heart = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    heart = {"health_check_period_ms": 500, "health_check_failure_threshold": 6}
     small["_system_config"] = {**heart, "health_check_initial_delay_ms": 0}
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     mine = [made.add_node(num_cpus=cpus, object_store_memory=80 * 2**20) for _ in range(nodes)]
