@@ -374,12 +374,16 @@ class JournalFile:
         ]
 
     def taken(self, task: str) -> tuple[int, ...]:
-        """Rounds in the order in which they were taken in; none where that is their number's."""
-        return tuple(
+        """Rounds in the order in which they were taken in; none where that is their number's.
+
+        One that was taken in again, since its model was mended, stands where it was the last time.
+        """
+        found = [
             each.round
             for each in self.records
             if isinstance(each, TakenRecord) and each.task == task
-        )
+        ]
+        return tuple(reversed(dict.fromkeys(reversed(found))))
 
     def stop_reasons(self) -> dict[str, str]:
         """Why the tasks that are finished stopped, by task."""

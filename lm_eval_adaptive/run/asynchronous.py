@@ -41,11 +41,20 @@ class AsyncPlay(Play):
 
     def _rounds(self) -> None:
         """Ask until every metric's rules say that it is enough and nothing is under way."""
-        contest = self.contest
         self._number_of: dict[str, int] = {}
         self._sets: dict[int, _Set] = {}
         self._last = 0
-        self._follow_the_journal()
+        try:
+            self._follow_the_journal()
+            self._go_on()
+        except BaseException:  # nobody is to ask on for a run that is over, nor unheard
+            if not self.stop.wanted:
+                self.stop.ask()
+            wait([each.answered for each in self._sets.values()])
+            raise
+
+    def _go_on(self) -> None:
+        contest = self.contest
         while True:
             busy = {each.ask.model for each in self._sets.values()}
             contest.stop("")
@@ -61,7 +70,11 @@ class AsyncPlay(Play):
             self._take_in(self._next_answered())
 
     def _follow_the_journal(self) -> None:
-        """Take in what was taken in before an interruption, in its order; the rest goes on."""
+        """Take in what was taken in before an interruption, in its order; the rest goes on.
+
+        What was taken in without all its answers, and again once its model was mended, has the
+        place of the last time.
+        """
         task = self.contest.task
         records = [each for each in self.held.records if getattr(each, "task", "") == task]
         asks = {
@@ -71,8 +84,7 @@ class AsyncPlay(Play):
             for ask in each.asks
         }
         self._last = max(asks, default=0)
-        taken = [each.round for each in records if isinstance(each, TakenRecord)]
-        for number in taken:
+        for number in self.held.taken(task):
             ask = asks.pop(number)
             if unanswered((ask,), self.answers):  # mended since: the rest is asked again
                 asks[number] = ask
@@ -107,7 +119,6 @@ class AsyncPlay(Play):
                 [each.answered for each in self._sets.values()], POLL, return_when=FIRST_COMPLETED
             )
             if self.stop.wanted:
-                wait([each.answered for each in self._sets.values()])
                 raise KeyboardInterrupt
             if done:
                 return min(n for n, each in self._sets.items() if each.answered in done)

@@ -13,6 +13,7 @@ from lm_eval_adaptive.api import simple_evaluate
 from lm_eval_adaptive.core.bank import ItemBank
 from lm_eval_adaptive.errors import DataError, UsageError
 from lm_eval_adaptive.records.journal import read_journal
+from lm_eval_adaptive.run import asking
 from lm_eval_adaptive.run.config import AdaptiveConfig
 from lm_eval_adaptive.run.ranking import ranking_document
 from lm_eval_adaptive.run.standing import contest_of_journal
@@ -118,6 +119,53 @@ def test_a_model_that_fails_is_set_aside_and_the_others_end(toy_bank, tmp_path):
     found = run(toy_bank, tmp_path, models=models)["ranking"][toy.TASK]
     assert [each["model"] for each in found["set_aside"]] == [models[0]["name"]]
     assert len(found["ranking"]) == 2
+
+
+def test_a_model_that_was_mended_goes_on_however_often_the_run_does(toy_bank, tmp_path):
+    """A set that was taken in without its answers is taken in again, and has one place."""
+    models, away, place = toy.models(), tmp_path / "away", tmp_path / "out"
+    models[2]["model_args"]["fail_file"] = str(away)
+    away.touch()
+    found = run(toy_bank, place, models=models, items_per_model=10)["ranking"][toy.TASK]
+    assert [each["model"] for each in found["set_aside"]] == ["strong"]
+    away.unlink()
+    mended = run(toy_bank, place, models=models, resume=place, items_per_model=10)
+    again = run(toy_bank, place, models=models, resume=place, items_per_model=10)
+    first, second = (numbers(each["ranking"][toy.TASK]) for each in (mended, again))
+    assert [entry["items"] for entry in first["ranking"]] == [10, 10, 10]
+    assert not first["set_aside"]
+    for key in ("ranking", "pairs", "trace", "items_total"):
+        assert second[key] == first[key], key
+    taken = read_journal(place / "journal.jsonl").taken(toy.TASK)
+    assert len(taken) == len(set(taken))
+
+
+def test_an_error_ends_the_asking_of_all_and_what_came_is_kept(toy_bank, tmp_path, monkeypatch):
+    plain, under_way = toy.ToyLM.generate_until, threading.Event()
+
+    def slow(self, requests, **_):
+        under_way.set()
+        time.sleep(0.3)
+        return plain(self, requests)
+
+    ask_one = asking.Asker._ask_one
+
+    def broken(self, candidate, *more):
+        if candidate.name == "strong":
+            under_way.wait(10)
+            raise DataError("the disk is full")
+        return ask_one(self, candidate, *more)
+
+    monkeypatch.setattr(toy.ToyLM, "generate_until", slow)
+    monkeypatch.setattr(asking.Asker, "_ask_one", broken)
+    toy.ToyLM.calls.clear()
+    with pytest.raises(DataError, match="the disk is full"):
+        run(toy_bank, tmp_path, items_per_model=10)
+    asked = len(toy.ToyLM.calls)
+    time.sleep(0.8)
+    assert len(toy.ToyLM.calls) == asked
+    answered = {(r["model"], r["doc_id"]) for r in toy.journal(tmp_path) if r["type"] == "answer"}
+    assert answered == set(toy.ToyLM.calls)
 
 
 def test_without_a_bank_too(tmp_path):
