@@ -196,8 +196,8 @@ class Candidate:
             raise UsageError(
                 f"model {self.name}: data_parallel_size={count} makes the harness build its "
                 "engines anew in every call, and an adaptive run calls in every round; serve it "
-                "once (docs/serving.md: one server with several GPUs, num_concurrent above 1), or "
-                "use tensor_parallel_size"
+                "once (docs/serving.md: one server with several GPUs, num_concurrent above 1), "
+                "use tensor_parallel_size, or replicas with --executor ray"
             )
 
     @property
