@@ -135,7 +135,8 @@ def test_concurrency_follows_what_a_server_takes(tmp_path, monkeypatch, takes):
     else:
         # Two models ask at once, 24 requests each: the first burst is refused, then few are.
         assert answered == 2 * quiz.DOCUMENTS
-        assert server.refused < 48 + answered, (server.refused, answered)
+        # (137 at most where this was written; 459 without the gate)
+        assert server.refused < 4 * answered, (server.refused, answered)
 
 
 def test_engines_that_would_be_built_in_every_call_are_refused(tmp_path):
